@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Tables and pictures of README and Documentation, made from the results that are kept in Documentation/results/.
 
-Without options everything is made anew; --check says what is stale, edited by hand or lost, and changes nothing;
---keep takes an experiment's tree of results over, which must be whole.
+Without options everything is made anew; --check says what is stale, edited by hand or lost, and changes nothing, and
+warns of results that are not, or no more, those that definitions ask for; --keep takes an experiment's tree of results
+over, which must be whole.
 """
 
 import argparse
@@ -18,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(TOP / "userspace"))
+sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).resolve().parent)]
+
+import kept_against  # noqa: E402
 
 from fabtune.errors import FabtuneError  # noqa: E402
-from fabtune.experiment.summary import rounded_of, summarise  # noqa: E402
+from fabtune.experiment import derived, left_out  # noqa: E402
+from fabtune.experiment.summary import rounded_of  # noqa: E402
 from fabtune.measure import resulttree  # noqa: E402
 from fabtune.model import results  # noqa: E402
 from fabtune.model.statistics import one_apart  # noqa: E402
@@ -76,42 +80,29 @@ def write(path: Path, points: Sequence[Point], origin: str) -> None:
     path.write_text(head.replace('"points": []', f'"points": [\n{lines}\n ]') + "\n")
 
 
-def _says(summary: Path, points: Sequence[results.Point]) -> bool:
-    """Tell whether a summary says the same as `points`, but for what sets a bound: that is not from the runs."""
-    beside = ("line_mb_per_s", "bound_by")
-    try:
-        said = [{key: one[key] for key in one if key not in beside} for one in json.loads(summary.read_text())]
-    except (ValueError, TypeError):
-        return False
-    return said == [dict(one) for one in points]
-
-
 def keep(tree: Path, kept: Path) -> Path:
     """Take an experiment's results over, as its runs left them; no summary beside them is believed.
 
-    Raises ValueError when a run is missing, refused or of another origin.
+    Raises ValueError when a run is missing, refused, of another origin or left out, or the definition asks for more.
     """
     index = resulttree.read_experiment(tree / resulttree.INDEX)
     runs = [run for cell in index.combinations for run in cell.runs]
     wrong = [one.why for one in resulttree.check(tree)]
     wrong += [f"{run.directory}: {run.status}" for run in runs if run.status != "measured"]
+    wrong += [*derived.xml_apart(index, tree), *kept_against.tree_apart(index)]
+    wrong += [f"{run.directory}: {why}" for run in runs for why in left_out.sifted(tree / run.directory, ())[2]]
     if wrong:
         raise ValueError(f"{tree}: not kept: " + "; ".join(wrong[:5]))
+    for why in derived.summary_apart(index, tree):
+        # By an earlier version of the rules, or by hand.
+        print(f"figures: {why}", file=sys.stderr)
     origins = [run.origin for run in runs if run.origin]
     kernels = ", ".join(dict.fromkeys(one.kernel for one in origins))
     parts = f"image {origins[0].image}, packages {origins[0].packages[:16]}, module {origins[0].module}"
     origin = f"`{index.commands[0]}`, kernel {kernels}, {parts}, code {origins[0].code[:16]}"
-    found = summarise(
-        [(cell.factors, point) for cell in index.combinations for run in cell.runs for point in run.points]
-    )
-    points = tuple(one.published for one in found)
-    summary = tree / "summary.json"
-    if summary.exists() and not _says(summary, points):
-        # By an earlier version of the rules, or by hand.
-        print(f"figures: {summary}: not what its runs give by today's rules; not used", file=sys.stderr)
     path = kept / f"{index.name}.json"
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    write(path, [dict(one) for one in points], f"{origin}, made {made}")
+    write(path, [dict(one.published) for one in derived.summary_in(index)], f"{origin}, made {made}")
     return path
 
 
@@ -343,16 +334,22 @@ def _whole_tables(page: Path, text: str) -> list[str]:
     return whole
 
 
+def results_of(top: Path) -> dict[str, Path]:
+    """Return the files of kept results by their experiment's name."""
+    return {path.stem: path for path in sorted((top / "Documentation/results").glob("*.json"))}
+
+
 def made(top: Path) -> dict[Path, str]:
     """Return every page and picture as it must be.  Raises ValueError for results that cannot be believed."""
-    kept = {path.stem: read(path) for path in sorted((top / "Documentation/results").glob("*.json"))}
+    kept = {name: read(path) for name, path in results_of(top).items()}
     found: dict[Path, str] = {}
 
     def table_of(match: re.Match[str]) -> str:
         if match[2] not in kept:
             raise ValueError(f"no results are kept for the table '{match[2]}'")
         mine = kept[match[2]]
-        return f"{match[1]}{TABLES[match[2]](mine.points)}\n{mine.seeds}. {mine.origin}.\n{match[3]}"
+        lacks = "".join(f" {why}." for why in kept_against.points_apart(match[2], mine.points))
+        return f"{match[1]}{TABLES[match[2]](mine.points)}\n{mine.seeds}.{lacks} {mine.origin}.\n{match[3]}"
 
     shown: set[str] = set()
     for path in sorted(path for pattern in PAGES for path in top.glob(pattern)):
@@ -380,6 +377,9 @@ def main() -> int:
         for tree in args.keep:
             print(keep(tree, args.top / "Documentation/results"))
         pages = made(args.top)
+        if args.check:
+            for why in kept_against.said({name: read(path).points for name, path in results_of(args.top).items()}):
+                print(f"figures: warning: {why}", file=sys.stderr)
     except (ValueError, FabtuneError) as error:
         print(f"figures: {error}", file=sys.stderr)
         return 1

@@ -3,8 +3,8 @@
 """How often the verdicts of `ab`, `report` and `compare` are right: simulated, from run records to judgement.
 
 Each session is made of records with known truth, and goes the way that the verb's own go: through the stopping rule of
-`ab`, the report's search for sessions, the sides of `compare`.  Beside each stands the textbook's t test on the same
-numbers.  The same seeds give the same file (out/bench/power.json).
+`ab`, the report's search for sessions, the sessions or the two sides of `compare`.  Beside each stands the textbook's
+t test on the same numbers.  The same seeds give the same file (out/bench/power.json).
 """
 
 import argparse
@@ -45,18 +45,31 @@ _LOSS = math.log(0.7)
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """What is true of the sessions of one case; `kind` says how the runs belong together."""
+    """What is true of the sessions of one case; `kind` says how the runs belong together.
+
+    `noise_b` and `runs_b` are those of B where they are not A's.
+    """
 
     says: str
     effect: float
     noise: float
     runs: int
     kind: str = "session"
+    noise_b: float | None = None
+    runs_b: int | None = None
     calibrate: int = 0
     outliers: float = 0.0
     drift: float = 0.0
     # How much of a run's deviation the next one keeps.
     memory: float = 0.0
+
+    def noise_of(self, *, other: bool) -> float:
+        """Return how much the runs of a side vary, B's where it is the `other`."""
+        return self.noise if self.noise_b is None or not other else self.noise_b
+
+    def runs_of(self, *, other: bool) -> int:
+        """Return how many runs a side has, B where it is the `other`."""
+        return self.runs if self.runs_b is None or not other else self.runs_b
 
 
 CASES = {
@@ -75,14 +88,39 @@ CASES = {
     "5-2-6": Case(says="5 % effect, 2 % noise, 6 pairs", effect=0.05, noise=0.02, runs=6),
     "50-10-seeds": Case(says="50 % effect, 10 % noise, 3 seeds", effect=0.5, noise=0.1, runs=3, kind="seeds"),
     "0-10-seeds": Case(says="no effect, 10 % noise, 3 seeds", effect=0, noise=0.1, runs=3, kind="seeds"),
+    "0-10-1-10": Case(says="no effect, 10 % noise against 1 %, 10 pairs", effect=0, noise=0.1, noise_b=0.01, runs=10),
     "5-2-unpaired": Case(says="5 % effect, 2 % noise, 10 runs a side, not paired", effect=0.05, noise=0.02, runs=10,
                          kind="sets"),
+    "3-2-unpaired": Case(says="3 % effect, 2 % noise, 16 runs a side, not paired", effect=0.03, noise=0.02, runs=16,
+                         kind="sets"),
+    "5-3-1-unpaired": Case(says="5 % effect, 3 % noise, 10 runs against 1 %, 20 runs, not paired", effect=0.05,
+                           noise=0.03, noise_b=0.01, runs=10, runs_b=20, kind="sets"),
+    "5-2-unpaired-outliers": Case(says="5 % effect, 2 % noise, 10 runs a side, not paired, the same outliers",
+                                  effect=0.05, noise=0.02, runs=10, outliers=0.05, kind="sets"),
+    "5-3-1-unpaired-outliers": Case(
+        says="5 % effect, 3 % noise, 10 runs against 1 %, 20 runs, not paired, the same outliers", effect=0.05,
+        noise=0.03, noise_b=0.01, runs=10, runs_b=20, outliers=0.05, kind="sets",
+    ),
     "0-2-unpaired": Case(says="no effect, 2 % noise, 10 runs a side, not paired", effect=0, noise=0.02, runs=10,
                          kind="sets"),
+    "0-10-1-unpaired": Case(says="no effect, 10 % noise against 1 %, 10 runs a side, not paired", effect=0, noise=0.1,
+                            noise_b=0.01, runs=10, kind="sets"),
+    "0-10-1-8-30": Case(says="no effect, 10 % noise, 8 runs against 1 %, 30 runs, not paired", effect=0, noise=0.1,
+                        noise_b=0.01, runs=8, runs_b=30, kind="sets"),
+    "0-1-10-8-30": Case(says="no effect, 1 % noise, 8 runs against 10 %, 30 runs, not paired", effect=0, noise=0.01,
+                        noise_b=0.1, runs=8, runs_b=30, kind="sets"),
+    "0-20-1-7-40": Case(says="no effect, 20 % noise, 7 runs against 1 %, 40 runs, not paired", effect=0, noise=0.2,
+                        noise_b=0.01, runs=7, runs_b=40, kind="sets"),
     "5-5-decided": Case(says="5 % effect, 5 % noise, until decided, 32 pairs at most", effect=0.05, noise=0.05,
                         runs=32, kind="until"),
     "0-5-decided": Case(says="no effect, 5 % noise, until decided, 32 pairs at most", effect=0, noise=0.05, runs=32,
                         kind="until"),
+}  # fmt: skip
+
+# Cases with the power of the textbook's test, and those whose outliers may cost them a third of another's.
+_AS_STRONG = ("5-2-10", "3-2-16", "5-2-unpaired", "3-2-unpaired", "5-3-1-unpaired")
+_WITH_OUTLIERS = {
+    "5-2-10-outliers": "5-2-10", "5-2-unpaired-outliers": "5-2-unpaired", "5-3-1-unpaired-outliers": "5-3-1-unpaired",
 }  # fmt: skip
 
 
@@ -93,7 +131,7 @@ class Simulated:
         self.records: list[RunRecord] = []
         self.rules = rules
         self._case, self._draw = case, draw
-        self._deviation, self._made = draw.gauss(0, case.noise), 0
+        self._deviation, self._made = draw.gauss(0, 1), 0
 
     def run(self, part: str, turns: Iterable[Turn]) -> list[RunRecord]:
         """Make the runs of `part` in their order and return all made so far."""
@@ -107,8 +145,9 @@ class Simulated:
         """Make one run, of B where it is the `other`."""
         case, draw = self._case, self._draw
         fresh = math.sqrt(1 - case.memory**2)
-        self._deviation = case.memory * self._deviation + fresh * draw.gauss(0, case.noise)
-        rate = math.log1p(case.effect) * other + self._deviation + case.drift * self._made / (2 * case.runs)
+        self._deviation = case.memory * self._deviation + fresh * draw.gauss(0, 1)
+        rate = math.log1p(case.effect) * other + case.noise_of(other=other) * self._deviation
+        rate += case.drift * self._made / (2 * case.runs)
         self._made += 1
         lost = _LOSS if draw.random() < case.outliers else 0
         return make_record(100 * math.exp(rate + lost), "wan" if other else "untouched")
@@ -135,14 +174,17 @@ def session(case: Case, seed: int) -> Session:
         values = [[rate(one) for one in full if one.session and one.session.side == side] for side in "AB"]
         test = paired_t([math.log(y / x) for x, y in zip(*values, strict=True)])
     else:
-        a, b = ([made.one(other) for _ in range(case.runs)] for other in (False, True))
+        a, b = ([made.one(other) for _ in range(case.runs_of(other=other))] for other in (False, True))
         if case.kind == "seeds":
             a, b = ([seeded(one, number) for number, one in enumerate(side)] for side in (a, b))
         values = [[math.log(rate(one)) for one in side] for side in (a, b)]
-        differences = [y - x for x, y in zip(*values, strict=True)]
-        test = paired_t(differences) if case.kind == "seeds" else welch_t(*values)
+        seeds = case.kind == "seeds"
+        test = paired_t([y - x for x, y in zip(*values, strict=True)]) if seeds else welch_t(*values)
     ((_, outcomes["report"]),) = paired.outcomes([*a, *b])
-    outcomes["compare"] = compare.compare_sets(a, b)
+    if made.records:
+        ((_, outcomes["compare"]),) = compare.compare_sessions(made.records)
+    else:
+        outcomes["compare"] = compare.compare_sets(a, b)
     return Session({verb: found.primary[0].judgement for verb, found in outcomes.items()}, (test.p, test.estimate))
 
 
@@ -229,10 +271,11 @@ def missed(result: Result) -> list[str]:
                 found.append(f"{verb} {name}: the interval covers in {said['coverage']:.1%}")
             if said.get("false_different", 0) > 0.05 + slack:
                 found.append(f"{verb} {name}: called different in {said['false_different']:.1%}")
-            if name in ("5-2-10", "3-2-16") and said["power"] < said["textbook"] - 0.02:
+            if name in _AS_STRONG and said["power"] < said["textbook"] - 0.02:
                 found.append(f"{verb} {name}: power {said['power']:.1%}, the textbook's {said['textbook']:.1%}")
-        if (few := cases.get("5-2-10-outliers")) and few["power"] < 0.7 * cases["5-2-10"]["power"]:
-            found.append(f"{verb} with outliers: power {few['power']:.1%}")
+        for name, clean in _WITH_OUTLIERS.items():
+            if (few := cases.get(name)) and few["power"] < 0.7 * cases[clean]["power"]:
+                found.append(f"{verb} {name}: power {few['power']:.1%}")
     return found
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import attrs
 import kept_cells
 from lab_run import lab_run
-from told_cells import Cell, cells
+from told_cells import RATE, RTT, Cell, cells
 
-from fabtune.lint.rule import Rule
+from fabtune.errors import ExitCode
 from fabtune.lint.rules import told_paths
 
 TOP = Path(__file__).resolve().parents[2]
@@ -25,12 +25,17 @@ TOP = Path(__file__).resolve().parents[2]
 UNTOUCHED, MOST_STEPS = 0.95, 8
 _MEASURING = ("told_guest.py", "told.guest", "tune_guest.py")
 _FOUND = "FOUND"
-# What tune says of what was told and is contradicted (why.summing_up, autotune.view, .told and .climb).
-_SAYS = (
-    "judged without it", "it is not the line's rate", "was planned for a round trip of",
-    "held to a pace below what the line carries",
-)  # fmt: skip
-_RULES = frozenset(one.id for one in vars(told_paths).values() if isinstance(one, Rule))
+# What tune says of what was told and is contradicted (why.summing_up, autotune.view, .told and .climb), and of others,
+# of whom there are none here.
+_SAYS = {
+    RTT: ("was planned for a round trip of",),
+    RATE: ("judged without it", "it is not the line's rate", "held to a pace below what the line carries"),
+    "others": ("others use the line",),
+}
+_RULES = {
+    RTT: {one.id for one in (told_paths.path_longer_than_told, told_paths.path_shorter_than_told)},
+    RATE: {told_paths.rate_above_nic.id},
+}
 
 
 def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
@@ -52,14 +57,15 @@ def code(suite: str, accel: str) -> str:
     return f"{kept_cells.code(_MEASURING)} {suite} {accel}"
 
 
-def lint_noticed(found: Mapping[str, Any]) -> bool:
-    """Tell whether lint named what was told."""
-    return not _RULES.isdisjoint(found["lint"])
+def lint_named(found: Mapping[str, Any]) -> set[str]:
+    """Return what lint said is wrong of what was told."""
+    return {what for what, rules in _RULES.items() if rules.intersection(found["lint"])}
 
 
-def tune_noticed(found: Mapping[str, Any]) -> bool:
-    """Tell whether tune said that what was told is contradicted."""
-    return any(text in remark for remark in found["tune"]["told"]["remarks"] for text in _SAYS)
+def tune_named(found: Mapping[str, Any]) -> set[str]:
+    """Return what tune said is contradicted of what was told."""
+    remarks = found["tune"]["told"]["remarks"]
+    return {what for what, says in _SAYS.items() if any(text in one for one in remarks for text in says)}
 
 
 def fraction(found: Mapping[str, Any]) -> float:
@@ -72,8 +78,9 @@ def row(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return what told.json says of a cell."""
     return {
         "rtt_ms": cell.rtt_ms, "rate_mbit": cell.rate_mbit, "told_rtt_ms": cell.told_rtt_ms,
-        "told_rate_mbit": cell.told_rate_mbit, "told": cell.told, "op": cell.op, "lint_noticed": lint_noticed(found),
-        "tune_noticed": tune_noticed(found), "fraction_of_untouched": round(fraction(found), 4),
+        "told_rate_mbit": cell.told_rate_mbit, "told": cell.told, "op": cell.op,
+        "lint_noticed": bool(lint_named(found)), "tune_noticed": bool(tune_named(found)),
+        "fraction_of_untouched": round(fraction(found), 4),
         "fraction_before_tune": round(found["told"]["bytes_per_s"] / found["untouched"]["bytes_per_s"], 4),
         "steps": len(found["tune"]["told"]["steps"]), "seeds": [cell.seed],
     }  # fmt: skip
@@ -82,15 +89,20 @@ def row(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
 def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each bar that a cell misses: what the rules promise to notice, and no harm."""
     told, one = [], row(cell, found)
-    # Nobody is accused where nothing can be seen.
-    for name, expected in (("lint", cell.for_lint(found["nic_mbit"])), ("tune", cell.for_tune)):
-        if one[f"{name}_noticed"] != expected:
-            told.append(f"{name} {'does not name' if expected else 'names'} what was told")
+    by_tool = (
+        ("lint", cell.for_lint(found["nic_mbit"]), lint_named(found)),
+        ("tune", cell.for_tune, tune_named(found)),
+    )
+    for name, expected, named in by_tool:
+        told += [f"{name} does not name the {what} that was told" for what in sorted(expected - named)]
+        # Nobody is accused where nothing is wrong, or can be seen.
+        told += [f"{name} names the {what}" for what in sorted(named - expected)]
     if one["fraction_of_untouched"] < UNTOUCHED:
         told.append(f"{one['fraction_of_untouched']:.3f} of untouched, {UNTOUCHED} demanded")
     if one["steps"] > MOST_STEPS:
         told.append(f"{one['steps']} steps, {MOST_STEPS} allowed")
-    if found["tune"]["exit"]:
+    # Of what cannot be told the other bars are judged as of all else.
+    if found["tune"]["exit"] not in (ExitCode.DONE, ExitCode.CANNOT_TELL):
         told.append(f"tune ended with {found['tune']['exit']}: {found['tune']['told'].get('ended', '')}")
     return [f"{cell.name} ({cell.told}): {text}" for text in told]
 

@@ -8,7 +8,7 @@ from fabtune.model.one_path import alike
 
 # What is wrong: its name, the round trip and the rate that are told instead; shares of the true ones, or values.
 _LAN_RTT_MS = 0.2
-_RTT, _RATE = "rtt", "rate"
+RTT, RATE = "rtt", "rate"
 _FACTORS = (0.1, 10, 0.5, 2, 0.2, 5)
 # Those of NICs that have nothing to do with storage: a rack's, with the round trip in that rack.
 _NICS_MBIT = {"another NIC's": 25_000.0, "another NIC's rate": 40_000.0}
@@ -58,19 +58,19 @@ class Cell:
         too_low = self.rate_mbit > _TOO_MUCH * self.told_rate_mbit
         return too_low or self.rate_mbit < _OURS * self.told_rate_mbit
 
-    def for_lint(self, nic_mbit: float | None) -> bool:
-        """Whether lint's rules name what is told here: it sees round trips and NICs, and moves nothing itself."""
-        return self.wrong_rtt or self.rate_above(nic_mbit)
+    def for_lint(self, nic_mbit: float | None) -> set[str]:
+        """What lint's rules name of what is told here: they see round trips and NICs, and move nothing themselves."""
+        return {what for what, seen in ((RTT, self.wrong_rtt), (RATE, self.rate_above(nic_mbit))) if seen}
 
     @property
-    def for_tune(self) -> bool:
-        """Whether tune names it: it sees round trips, and what passes."""
-        return self.wrong_rtt or self.wrong_rate
+    def for_tune(self) -> set[str]:
+        """What tune names of it: it sees round trips, and what passes."""
+        return {what for what, seen in ((RTT, self.wrong_rtt), (RATE, self.wrong_rate)) if seen}
 
 
 def cells() -> list[Cell]:
     """Return every cell; the first of them are of each kind, and both directions have the same kinds on other paths."""
-    kinds = [(f"{what} x{factor:g}", what, factor) for factor in _FACTORS for what in (_RATE, _RTT)]
+    kinds = [(f"{what} x{factor:g}", what, factor) for factor in _FACTORS for what in (RATE, RTT)]
     kinds[4:4] = [(name, name, 0.0) for name in OTHERS]
     first = [_cell(number, *kind, second=False) for number, kind in enumerate(kinds)]
     return [*first, *(_cell(number, *kind, second=True) for number, kind in enumerate(kinds))]
@@ -80,8 +80,8 @@ def _cell(number: int, told: str, what: str, factor: float, *, second: bool) -> 
     # The paths of the second half are others than those of the first.
     rtt_ms = _RTTS_MS[(number + 2 * second) % len(_RTTS_MS)]
     rate_mbit = _RATES_MBIT[(2 * number + second) % len(_RATES_MBIT)]
-    rtt_told = _LAN_RTT_MS if what in (OTHERS[0], OTHERS[2]) else rtt_ms * factor if what == _RTT else rtt_ms
-    rate_told = _NICS_MBIT.get(what, rate_mbit * factor if what == _RATE else rate_mbit)
+    rtt_told = _LAN_RTT_MS if what in (OTHERS[0], OTHERS[2]) else rtt_ms * factor if what == RTT else rtt_ms
+    rate_told = _NICS_MBIT.get(what, rate_mbit * factor if what == RATE else rate_mbit)
     reads = (number % 2 == 0) != second
     seed = _FIRST_SEED + number + (second and len(_FACTORS) * 2 + len(OTHERS))
     return Cell(

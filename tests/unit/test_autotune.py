@@ -16,16 +16,19 @@ from test_stat import histogram
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune import told, view, wanted
-from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, climb
-from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
+from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.path_found import PathFound
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
+from fabtune.cli import table
 from fabtune.errors import CannotTellError, ExitCode, FabtuneError
 from fabtune.host import systemd
 from fabtune.measure.request_times import DiskTimes
 from fabtune.model import typed
+from fabtune.model.judgement import Judgement, Verdict
 from fabtune.model.observation import Observation
 from fabtune.tune import journal
 from fabtune.tune.lift import TO_PROFILE
@@ -92,6 +95,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(time, "sleep", lambda _: None)
         monkeypatch.setattr(step, "_keep", lambda self: found.acts.append("confirm"))
         monkeypatch.setattr(systemd, "manages_host", lambda: True)
+        monkeypatch.setattr(cli, "path_found", lambda seen: PathFound(seen.main.device))
         return found
 
     return make
@@ -276,7 +280,7 @@ def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) ->
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):
         climb(ASKED, said.append)
-    assert [one for one in said if one.startswith("step ")] == ["step 1 stays; `fabtune revert` takes it back"]
+    assert [one for one in said if one.startswith("step ")] == ["step 1 stays"]
 
 
 @pytest.mark.parametrize("error", [FabtuneError("nothing moves"), KeyboardInterrupt()])
@@ -286,14 +290,14 @@ def test_the_steps_so_far_are_shown_where_the_load_ends_in_a_later_one(
     first: list[View | BaseException] = [seen(10, "receive-window"), error]
     climber([seen(10, "receive-window"), seen(20, "send-buffer"), error])
     with pytest.raises(type(error)):
-        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+        climb(ASKED, nobody, lambda found: cli._tell(found, table.print_json, as_json=True))
     told = json.loads(capsys.readouterr().out)
     assert [one["kept"] for one in told["steps"]] == [True] and told["last_bytes_per_s"] == 20e6
     assert told["ended"] == INTERRUPTED
     # Nothing stays of a first step that could not be judged, and nothing is to be shown.
     climber(first)
     with pytest.raises(type(error)):
-        climb(ASKED, nobody, lambda found: cli._tell(found, as_json=True))
+        climb(ASKED, nobody, lambda found: cli._tell(found, table.print_json, as_json=True))
     assert capsys.readouterr().out == ""
 
 
@@ -455,3 +459,67 @@ def test_a_line_that_is_full_may_be_shared_where_nobody_told_its_rate(monkeypatc
     monkeypatch.setattr(View, "filled_bit_per_s", _FILLED.fget(found))
     (told,) = said_of_path(found)
     assert found.at_the_bound and "Mb/s of these sessions; what others send" in told
+
+
+def uneven(mb_per_s: float) -> View:
+    """What a look sees of a load of that rate on average, which goes up and down by half of it."""
+    found = seen(mb_per_s, "receive-window")
+    rates = (6, 20, 7, 21, 14, 9, 19)
+    return attrs.evolve(found, blocks_bytes_per_s=tuple(mb_per_s * 1e6 * one / 13.7 for one in rates))
+
+
+def test_a_step_that_could_not_be_judged_is_not_taken_for_one_that_did_not_help(
+    climber: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    climber([seen(10, "receive-window"), uneven(13)])
+    found = climb(ASKED, nobody)
+    assert found.steps[0].outcome.throughput.verdict is Verdict.CANNOT_TELL
+    assert found.ended == UNDECIDED and found.exit_code == ExitCode.CANNOT_TELL
+    cli._show(found)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "taken back: could not be judged" in told
+    assert "10.0 -> 10.0 MB/s, a step could not be judged (look longer, --for): Reads of sda" in told
+
+
+def test_what_stays_is_a_result_though_another_step_could_not_be_judged(climber: Make) -> None:
+    climber([seen(10, "send-buffer"), seen(20, "receive-window"), uneven(26)])
+    found = climb(ASKED, nobody)
+    assert [one.kept for one in found.steps] == [True, False]
+    assert found.ended == UNDECIDED and found.exit_code == ExitCode.DONE
+
+
+def test_a_full_line_is_the_bound_whatever_could_not_be_judged(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "paced", property(lambda self: self.ways))
+    climber([seen(10, "line", lifts=()), attrs.evolve(uneven(10), ways=seen(10, "line", lifts=()).ways)])
+    found = climb(ASKED, nobody)
+    assert [one.kept for one in found.steps] == [False]
+    assert found.ended == AT_THE_BOUND and found.exit_code == ExitCode.DONE
+
+
+def test_where_nothing_was_changed_and_what_limits_cannot_be_told_the_exit_code_says_so(climber: Make) -> None:
+    climber([seen(10, "cannot-tell", lifts=())])
+    found = climb(ASKED, nobody)
+    assert found.steps == [] and found.exit_code == ExitCode.CANNOT_TELL
+
+
+@pytest.mark.parametrize(
+    ("speed", "tail", "goal", "undecided"),
+    [
+        (Verdict.CANNOT_TELL, None, Goal.THROUGHPUT, True),
+        (Verdict.SAME, None, Goal.THROUGHPUT, False),
+        (Verdict.WORSE, None, Goal.THROUGHPUT, False),
+        (Verdict.SAME, Verdict.CANNOT_TELL, Goal.LATENCY, True),
+        (Verdict.CANNOT_TELL, Verdict.SAME, Goal.LATENCY, False),
+        (Verdict.CANNOT_TELL, Verdict.BETTER, Goal.LATENCY, True),
+        (Verdict.WORSE, Verdict.CANNOT_TELL, Goal.BOTH, False),
+    ],
+)
+def test_undecided_is_what_might_have_been_worth_keeping(
+    speed: Verdict, tail: Verdict | None, goal: Goal, undecided: bool
+) -> None:
+    lows = {Verdict.BETTER: 1.1, Verdict.SAME: 0.99}
+    first, second = (
+        Judgement(verdict=one, why="", n=7, low=lows.get(one, 0.5)) if one else None for one in (speed, tail)
+    )
+    assert first is not None
+    assert JudgedStep(first, second, second).undecided(goal) == undecided

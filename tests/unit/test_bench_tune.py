@@ -21,7 +21,8 @@ _CELLS = cells()
 _CLEAN = next(one for one in _CELLS if not one.loss)
 _KEYS = {
     "rtt_ms", "loss", "buffer_bdp", "rate_mbit", "op", "fraction_of_bound", "fraction_of_untouched",
-    "fraction_of_best_peer", "steps", "seeds",
+    "fraction_of_best_peer", "steps", "seeds", "peers", "below_untouched_s", "untouched_below_itself_s",
+    "below_untouched_at_its_least_s",
 }  # fmt: skip
 
 
@@ -85,7 +86,8 @@ def test_a_row_has_the_keys_that_were_agreed_on() -> None:
             _ways(moved=[[0.25 * turn, 0.1 * bench.bound(_CLEAN) * (turn % 8 == 0)] for turn in range(100)]),
             ["below untouched for"],
         ),
-        (_ways(exit=5), ["tune ended with 5"]),
+        (_ways(exit=1), ["tune ended with 1"]),
+        (_ways(exit=5), []),
     ],
 )
 def test_each_bar_can_be_missed(ways: dict[str, Any], says: list[str]) -> None:
@@ -103,6 +105,17 @@ def test_an_untouched_load_that_comes_and_goes_is_allowed_to_do_so_while_tuned()
     ways = _ways(moved=[[0.25 * turn, 0.0] for turn in range(12)])
     ways[UNTOUCHED]["moved"] = [[0.25 * turn, 0.0] for turn in range(16)]
     assert bench.missed(_CLEAN, ways) == []
+
+
+def test_a_sawtooth_of_untouched_is_no_leave_to_stop() -> None:
+    """It is below its own mean for as long as its teeth rise, but never at nothing."""
+    ways = _ways(moved=[[0.25 * turn, 0.0 if 10 < 0.25 * turn <= 14 else 1e9] for turn in range(100)])
+    mean = ways[UNTOUCHED]["bytes_per_s"]
+    teeth = [[0.25 * turn, mean * (0.8 + 0.4 * (turn % 80) / 80)] for turn in range(160)]
+    ways[UNTOUCHED]["moved"] = teeth
+    assert bench.least_of(ways[UNTOUCHED]) == pytest.approx(0.8 * mean, rel=0.02)
+    (said,) = bench.missed(_CLEAN, ways)
+    assert "worst second for 4.0 s" in said
 
 
 def test_what_was_not_measured_holds_no_bar() -> None:

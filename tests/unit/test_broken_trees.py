@@ -3,6 +3,7 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,10 @@ from fabtune.errors import ExitCode
 from fabtune.experiment import batch, definition, present, results
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
+from fabtune.model.runrecord import LAB_GUEST
+from fabtune.report import cells, suite
 
+TOP = Path(__file__).resolve().parents[2]
 TEXT = """summary = "s"
 seeds = 2
 [factors]
@@ -121,6 +125,48 @@ def settings_in_force(tree: Path, **changes: Any) -> None:
     resealed(tree / WAN_1, settings=kept.origin.settings | changes)
 
 
+def edit_index(tree: Path, change: Callable[[Any], object]) -> None:
+    index = json_of(tree / "index.json")
+    change(index)
+    put(tree / "index.json", index)
+
+
+def of_wan(index: Any) -> Any:
+    """What an index says of the combination with wan."""
+    return index["combinations"][1]
+
+
+def stray(tree: Path, place: str) -> None:
+    recordfile.write(make_record(50.0, label="wan", start=9.0), tree / place / RECORD)
+
+
+def move_and_link(tree: Path, place: str) -> None:
+    there = tree.parent / "elsewhere" / Path(place).name
+    there.parent.mkdir()
+    shutil.move(tree / place, there)
+    (tree / place).symlink_to(there)
+
+
+def drop_with_entry(tree: Path) -> None:
+    edit_index(tree, lambda i: of_wan(i)["runs"].pop())
+    shutil.rmtree(tree / WAN_2)
+
+
+def link_to_another(tree: Path) -> None:
+    shutil.rmtree(tree / WAN_2)
+    (tree / WAN_2).symlink_to("run-1")
+
+
+def swap_directories(tree: Path) -> None:
+    for old, new in ((WAN_1, "profile=wan/x"), (WAN_2, WAN_1), ("profile=wan/x", WAN_2)):
+        (tree / old).rename(tree / new)
+
+
+def lose_note(tree: Path) -> None:
+    for name in ("run.json", "points.json"):
+        (tree / WAN_1 / name).unlink()
+
+
 Break = Callable[[Path], object]
 INDEXED = ("combinations", 1, "runs", 0)
 CASES: dict[str, tuple[Break, str]] = {
@@ -192,7 +238,50 @@ CASES: dict[str, tuple[Break, str]] = {
                                "run.json: key 'origin' is missing"),
     "figures that are none": (lambda t: resealed(put(t / WAN_1 / "points.json", b'[{"mb_per_s": NaN}]').parent),
                               "points.json: key .*found nan .*finite"),
+    # What no run says: the index holds it twice, and against itself.
+    "name in index edited": (lambda t: set_key(t / "index.json", "wan-rtt", "name"), "testrun.xml: does not say of"),
+    "source in index edited": (lambda t: set_key(t / "index.json", "nobody", "source"), "not say of the source"),
+    "command in index edited": (lambda t: set_key(t / "index.json", ["x"], "commands"), "not say of the command"),
+    "files in index edited": (lambda t: set_key(t / "index.json", [], *INDEXED, "files"),
+                              "not say of the combination 'profile=wan'"),
+    "XML edited": (lambda t: put(t / "testrun.xml", (t / "testrun.xml").read_bytes().replace(b"103.0", b"999.0")),
+                   "testrun.xml: does not say of the combination 'profile=wan'"),
+    "XML cut": (lambda t: cut(t / "testrun.xml"), "testrun.xml: damaged or cut short"),
+    "fixed in index edited": (lambda t: set_key(t / "index.json", "20ms", "fixed", "rtt"),
+                              "calls the rtt '20ms', the run was made with 50"),
+    "seeds in index edited": (lambda t: set_key(t / "index.json", 30, "seeds"), "of 30 runs of .*; and 1 more are"),
+    "a list in index edited": (lambda t: edit_index(t, lambda i: i["factors"]["profile"].append("lan")),
+                                      "lists 2 of the 3 combinations that its factors ask for"),
+    "a combination's name edited": (lambda t: edit_index(t, lambda i: of_wan(i).update(name="profile=lan")),
+                                    "calls it run 1 of profile=lan, in profile=wan/run-1; it is one of profile=wan"),
+    "a run's number edited": (lambda t: set_key(t / "index.json", 77, *INDEXED, "number"), "calls it run 77"),
+    "a run twice": (lambda t: edit_index(t, lambda i: of_wan(i)["runs"].append(of_wan(i)["runs"][0])),
+                    "of 2 runs of profile=wan it lists 1, 1, 2"),
+    "a combination twice": (lambda t: edit_index(t, lambda i: i["combinations"].append(of_wan(i))),
+                            "lists profile=wan 2 times"),
+    "a run and its entry gone": (drop_with_entry, "of 2 runs of profile=wan it lists 1"),
+    "a run not listed": (lambda t: edit_index(t, lambda i: of_wan(i)["runs"].pop()), f"{WAN_2}: not of this experim"),
+    "a combination not listed": (lambda t: edit_index(t, lambda i: i["combinations"].pop()), f"{WAN_1}: not of this"),
+    "a run said to have failed": (lambda t: set_key(t / "index.json", "failed", *INDEXED, "status"),
+                                  f"{WAN_1}: index.json says 'failed', but it has been measured"),
+    "index gone": (lambda t: (t / "index.json").unlink(), "exp: no index.json: nothing says which runs there should"),
+    "another's summary": (lambda t: (t / "summary.json").write_text('[{"mb_per_s": 9.0}]'), "summary.json: not what"),
+    # In the place of others, or among them.
+    "run directories swapped": (swap_directories, f"{WAN_1}: the figures in index.json"),
+    "note and points gone": (lose_note, f"{WAN_1}: missing: index.json calls it measured, and there is no run.json"),
+    "a record of no run": (lambda t: stray(t, "profile=wan/run-9"), "run-9/read.run.json.gz: of no run of this exp"),
+    "a record beside the runs": (lambda t: stray(t, "profile=wan"), "wan/read.run.json.gz: of no run of this exp"),
+    "a combination that is a link": (lambda t: move_and_link(t, "profile=wan"), f"{WAN_1}: profile=wan is a link to"),
+    "a run that is a link": (lambda t: move_and_link(t, WAN_1), f"{WAN_1}: run-1 is a link to .*elsewhere/run-1"),
+    "a run that is a link to another": (link_to_another, f"{WAN_2}: run-2 is a link to .*run-1"),
 }  # fmt: skip
+# Of these `compare` of the two combinations says the same as `report` of the tree, and neither uses them.
+OF_BOTH = (
+    "swapped runs", "a run gone", "factors in index edited", "a combination's name edited", "a run's number edited",
+    "a run not listed", "a combination not listed", "run directories swapped", "note and points gone",
+    "a record of no run", "a record beside the runs", "a combination that is a link", "a run that is a link",
+    "a run that is a link to another",
+)  # fmt: skip
 
 
 def test_there_are_forty_of_them() -> None:
@@ -213,6 +302,72 @@ def test_a_broken_tree_is_refused_or_it_is_said(case: str, tmp_path: Path, capsy
     assert re.search(words, text), text
 
 
+@pytest.mark.parametrize("place", ["", "/run-1", f"/run-1/{RECORD}"])
+@pytest.mark.parametrize("case", OF_BOTH)
+def test_compare_and_report_have_one_outcome(
+    case: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`compare` looked at nothing above a combination: "better, 32 times", of what `report` refused."""
+    tree = make_tree(tmp_path)
+    breaks, words = CASES[case]
+    breaks(tree)
+    code, text = said(tree, capsys)
+    assert code == ExitCode.FAILED and re.search(words, text), text
+    if place and (f"{WAN_1}: " not in text or WAN_2 in words or not (tree / f"profile=wan{place}").exists()):
+        pytest.skip("the run that is named is another one")
+    # From within, too, where the names on the command line have nothing above them.
+    monkeypatch.chdir(tree if place else tmp_path)
+    sides = [str((tree / f"profile={name}{place}").relative_to(Path.cwd())) for name in ("untouched", "wan")]
+    assert main(["compare", *sides]) == ExitCode.USAGE
+    assert re.search(words, capsys.readouterr().err)
+
+
+def test_a_link_that_nobody_follows_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for place in ("runs/a", "elsewhere"):
+        recordfile.write(make_record(100.0, label=place), tmp_path / place / RECORD)
+    (tmp_path / "runs/b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "runs/a/loop").symlink_to(tmp_path)
+    assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE
+    told = capsys.readouterr().err
+    assert f"runs/b: a link to a directory, which is not looked into: name {tmp_path}/elsewhere itself" in told
+    assert "loop" not in told
+
+
+def test_a_copy_that_is_packed_otherwise_counts_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = recordfile.write(make_record(100.0), tmp_path / f"a{recordfile.SUFFIX}")
+    document = json.loads(gzip.decompress(first.read_bytes()))
+    again = json.dumps(dict(reversed(document.items())), indent=1).encode()
+    (tmp_path / f"b{recordfile.SUFFIX}").write_bytes(gzip.compress(again, 1))
+    assert main(["report", str(tmp_path), "--json"]) == ExitCode.FAILED
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == 1 and "b.run.json.gz: a copy of" in told.err
+
+
+def test_what_is_larger_than_memory_is_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """6 GB of nothing, named as a record or as a guest's console, were read whole before anybody looked how many."""
+    tree = make_tree(tmp_path)
+    for place in (WAN_1, UNTOUCHED_1):
+        (tree / place / "console.log").touch()
+        resealed(tree / place)
+    os.truncate(tree / WAN_1 / "console.log", 64 << 20)
+    (tmp_path / f"huge{recordfile.SUFFIX}").touch()
+    os.truncate(tmp_path / f"huge{recordfile.SUFFIX}", 6 << 30)
+
+    def read_whole(path: Path) -> bytes:
+        if path.stat().st_size > 32 << 20:
+            raise MemoryError
+        with path.open("rb") as file:
+            return file.read()
+
+    monkeypatch.setattr(Path, "read_bytes", read_whole)
+    assert main(["report", str(tmp_path)]) == ExitCode.FAILED
+    told = capsys.readouterr().err
+    assert "huge.run.json.gz: 6442450944 bytes; at most 67108864 are allowed" in told
+    assert f"{WAN_1}/console.log: not what the run left" in told
+
+
 def test_what_is_refused_takes_no_part_in_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = make_tree(tmp_path)
     edited_record(tree / WAN_1 / RECORD)
@@ -223,10 +378,11 @@ def test_what_is_refused_takes_no_part_in_the_report(tmp_path: Path, capsys: pyt
 
 def test_compare_refuses_what_report_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tree = make_tree(tmp_path)
-    assert main(["compare", str(tree), str(tree)]) == ExitCode.CANNOT_TELL
+    sides = str(tree), str(tree / "profile=wan")
+    assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
     edited_record(tree / WAN_1 / RECORD)
     capsys.readouterr()
-    assert main(["compare", str(tree), str(tree)]) == 2
+    assert main(["compare", *sides]) == 2
     assert re.search(f"{WAN_1}/{RECORD}: not what the run left", capsys.readouterr().err)
 
 
@@ -312,11 +468,88 @@ def test_runs_by_different_clocks_are_not_compared(tmp_path: Path, capsys: pytes
             (run / RECORD).unlink()
             recordfile.write(attrs.evolve(record, file="", started_unix_s=float(clock == "real")), run / RECORD)
             resealed(run, clock=clock)
-        set_key(tree / "index.json", clock, "clock")
+        index = json_of(tree / "index.json")
+        for entry in (one for cell in index["combinations"] for one in cell["runs"]):
+            entry["origin"]["clock"] = clock
+        put(tree / "index.json", index | {"clock": clock})
     a, b = (str(place / "exp/profile=wan") for place in (first, second))
-    assert main(["compare", a, a]) == ExitCode.CANNOT_TELL
+    assert main(["compare", f"{first}/exp/profile=untouched", a]) == ExitCode.CANNOT_TELL
     capsys.readouterr()
     assert main(["compare", a, b]) == ExitCode.USAGE
     assert f"{a} was measured by the virtual clock, {b} by the real one" in capsys.readouterr().err
     main(["report", str(tmp_path)])
     assert f"{tmp_path}: runs of 2 kinds of clock together: virtual, real" in capsys.readouterr().err
+
+
+def loose(place: Path, like: Path, host: str) -> str:
+    """A directory of the records in a tree as anybody has them who has them from `host`: without a note."""
+    for number, path in enumerate(sorted(like.rglob(f"*{recordfile.SUFFIX}"))):
+        record = recordfile.read(path)
+        host_used = attrs.evolve(record.host, name=host)
+        mine = attrs.evolve(record, file="", host=host_used, label="mine", started_unix_s=1.0 + number)
+        recordfile.write(mine, place / f"{number}{recordfile.SUFFIX}")
+    return str(place)
+
+
+def test_loose_records_are_not_compared_with_those_of_a_virtual_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Records of `measure` have no note, and so a host's were judged against those of a virtual clock."""
+    tree = make_tree(tmp_path)
+    virtual = str(tree / "profile=wan")
+    real, unknown = (loose(tmp_path / host, tree, host) for host in ("initiator", LAB_GUEST))
+    for a, b, said in (
+        (virtual, real, f"{virtual} was measured by the virtual clock, {real} by the real one: times of one say noth"),
+        (unknown, virtual, f"{unknown} was measured by a clock that nothing names, {virtual} by the virtual one: t"),
+        (unknown, real, f"{unknown} was measured by a clock that nothing names, {real} by the real one: times of one"),
+    ):
+        assert main(["compare", a, b]) == ExitCode.USAGE
+        assert said in capsys.readouterr().err
+    others = loose(tmp_path / "others", Path(real), "other-host")
+    assert main(["compare", real, others]) == ExitCode.CANNOT_TELL
+    # The lab's guests tell no clock by their records alone.
+    assert LAB_GUEST in (TOP / "userspace/fabtune/lab/guestfs/job-init").read_text()
+
+
+def test_a_report_judges_no_run_by_another_clock_than_the_other_side_s(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lab").mkdir()
+    tree = make_tree(tmp_path / "lab")
+    loose(tmp_path / "mine", tree, "initiator")
+    assert main(["report", str(tmp_path)]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "cannot tell: runs by the real clock and by the virtual clock" in page
+    records, _, _ = suite.load(tmp_path)
+    assert {(one.label, one.clock) for one in records} == {
+        ("untouched", "virtual"), ("wan", "virtual"), ("mine", "real")
+    }  # fmt: skip
+    # Neither do runs of one label count together that are by two clocks.
+    alike = [attrs.evolve(one, label="wan", host=records[0].host) for one in records]
+    assert [len(cell.runs) for cell in cells.cells(alike)] == [4, 4]
+
+
+def test_runs_of_a_fleet_are_by_the_real_clock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Hosts' runs were sealed "virtual", the definition's default, and judged against the lab's."""
+    (tmp_path / "exp.toml").write_text(TEXT)
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    for name, hosts in (("fleet", ("one",)), ("lab", ())):
+        out = tmp_path / name
+        runs = batch.runs_of(wanted, wanted.combinations(), out, hosts)
+        for number, run in enumerate(runs):
+            record = make_record(100.0 + number, run.settings.profile, start=float(len(hosts)))
+            recordfile.write(record, run.directory.joinpath(*hosts) / RECORD)
+            run.keep([Point({"profile": run.settings.profile, "op": "read", "mb_per_s": 100.0})])
+        results.write(results.of_experiment(wanted, runs, out, []), out)
+    assert json_of(tmp_path / "fleet/index.json")["clock"] == json_of(tmp_path / "fleet" / WAN_1 / "run.json")[
+        "origin"
+    ]["clock"] == "real"  # fmt: skip
+    for sealed in ("real", "virtual"):
+        # Of older trees the note says virtual: nothing else is different, and nothing is measured again for that.
+        for place in (tmp_path / "fleet").glob("*/run-*"):
+            resealed(place, clock=sealed)
+        assert {run.state().status for run in batch.runs_of(wanted, wanted.combinations(), tmp_path / "fleet", ("one",))
+                } == {"measured"}  # fmt: skip
+        capsys.readouterr()
+        assert main(["compare", str(tmp_path / "fleet"), str(tmp_path / "lab")]) == ExitCode.USAGE
+        assert "fleet was measured by the real clock, " in capsys.readouterr().err

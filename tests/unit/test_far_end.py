@@ -64,3 +64,11 @@ def test_a_host_that_will_not_do_is_said_before_anything_is_written(ssh: Ssh, ca
 def test_an_option_is_no_host() -> None:
     with pytest.raises(InputError, match="expected the name or address"):
         FarEnd("-oProxyCommand=x")
+
+
+@pytest.mark.parametrize(
+    ("state", "waits"), [("unconfirmed", True), ("taken back", False), ("in force", False), ("", False)]
+)
+def test_what_waits_there_to_be_confirmed_has_not_gone_back(ssh: Ssh, state: str, waits: bool) -> None:
+    ssh(f"*history*) {history(**({'a': state} if state else {'b': 'unconfirmed'}))};;")
+    assert FarEnd("target").waits("a") is waits

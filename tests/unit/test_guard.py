@@ -15,7 +15,7 @@ from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
-from fabtune.guard.round_trip import RoundTrip
+from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.guard.rounds import Guard, Told
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host import tree
@@ -25,13 +25,6 @@ from fabtune.tune import armed, journal
 _RMEM = "proc/sys/net/ipv4/tcp_rmem"
 _IDLE = "proc/sys/net/ipv4/tcp_slow_start_after_idle"
 _PROBING = "proc/sys/net/ipv4/tcp_mtu_probing"
-
-
-def seen(planned_ms: float, *looks_ms: float) -> RoundTrip:
-    found = RoundTrip(planned_ms)
-    for one in looks_ms:
-        found.look(one)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,11 @@ def seen(planned_ms: float, *looks_ms: float) -> RoundTrip:
 def test_a_path_has_moved_when_three_looks_agree_on_another_round_trip(
     planned_ms: float, looks_ms: tuple[float, ...], moved_ms: float | None
 ) -> None:
-    assert seen(planned_ms, *looks_ms).moved_to_ms == moved_ms
+    found = RoundTrip()
+    for one in looks_ms:
+        found.look(one)
+    now_ms = found.now_ms
+    assert (now_ms if now_ms is not None and has_moved(planned_ms, now_ms) else None) == moved_ms
 
 
 APPLY = ["apply", "mine", "--role", "initiator", "--rtt", "40ms", "--rate", "1gbit"]
@@ -205,11 +202,11 @@ def test_where_nobody_told_a_rate_a_queue_is_told_from_a_path_by_the_least_round
     monkeypatch: pytest.MonkeyPatch, least_ms: float, moved_ms: float | None
 ) -> None:
     """So it is after `tune`, which plans for the speed of a NIC."""
-    path = SeenPath(RoundTrip(40))
+    path = SeenPath(40)
     for turn in range(6):
         monkeypatch.setattr(time, "monotonic", lambda at_s=turn: float(at_s))
         path.look([connection(400, 11_900_000 * turn, least_ms=least_ms)], None)
-    assert path.trip.moved_to_ms == moved_ms
+    assert path.moved_to_ms == moved_ms
 
 
 def test_a_longer_path_over_which_a_load_moves_less_is_followed_whatever_queue_stood_before(
@@ -228,21 +225,6 @@ def test_a_queue_that_drains_behind_a_load_that_has_ended_is_no_path(
     seconds(guard, 40, 11_900_000)
     seconds(guard, 400, 11_900_000)
     assert seconds(guard, 80, 1000) == [] and most(host) == 10_000_000
-
-
-def test_an_idle_session_keeps_no_path_at_the_round_trip_that_it_saw_last(
-    host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two sessions were at 150 ms when both moved something; one rests since."""
-    guard, acked = Guard(heal=False), itertools.count()
-    for rtt_ms, told in ((150.0, ["path-moved"]), (40.0, ["path-back"])):
-        found = []
-        for _ in range(6):
-            idle = connection(150, 1000 if rtt_ms == 40 else next(acked), port=40001)
-            both = [idle, connection(rtt_ms, next(acked))]
-            monkeypatch.setattr(rounds, "_connections", lambda *_, both=both: both)
-            found += guard.look(lambda _: None)
-        assert kinds(found) == told
 
 
 def test_a_round_trip_that_nothing_was_acknowledged_for_since_is_none_of_three(
@@ -399,13 +381,50 @@ def test_the_command_tells_lines_publishes_and_ends_with_3_where_something_is_no
 ) -> None:
     hosttree.put(host / _PROBING, "2")
     capsys.readouterr()
+    run = tree.ROOT / "run/fabtune"
+    looked(Guard(heal=False), 1)
+    assert json.loads((run / "guard.json").read_text())["heals"] is False
     assert main(["guard", "--for", "1ms", "--json"]) == 3
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["kind"] == "drift" and json.loads(line)["grade"] == "warning"
-    run = tree.ROOT / "run/fabtune"
-    assert json.loads((run / "guard.json").read_text())["heals"] is False
     assert json.loads((run / "verify.json").read_text())["drifted"] == {"tcp.mtu_probing": 1}
     assert main(["guard", "--every", "1ms"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "stays"), [(None, 0, False), (KeyboardInterrupt, 130, False), (OSError, 1, True)]
+)
+def test_a_watch_that_was_ended_leaves_no_metrics_behind_and_one_that_failed_does(
+    host: Path, monkeypatch: pytest.MonkeyPatch, ends: type[BaseException] | None, code: int, stays: bool
+) -> None:
+    """Metrics that grow old are how its failure is seen."""
+
+    now_s = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now_s[0] += seconds
+        assert (tree.ROOT / "run/fabtune/guard.json").exists()
+        if ends:
+            raise ends
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "process_time", lambda: 0.0)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["guard", "--for", "3s", "--every", "1s"]) == code
+    assert (tree.ROOT / "run/fabtune/guard.json").exists() == stays
+
+
+def test_a_watch_may_begin_before_anything_is_applied(
+    tmp_path: Path, host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["revert"]) == 0
+    monkeypatch.setenv("FABTUNE_STATE_DIR", str(tmp_path / "nothing yet"))
+    guard = Guard(heal=False)
+    assert looked(guard, 3) == [] and not guard.uneasy
+    assert main(APPLY) in (0, 4)
+    assert looked(guard, 4) == []
+    path_ms(80)
+    assert kinds(looked(guard, 4)) == ["path-moved"]
 
 
 def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(

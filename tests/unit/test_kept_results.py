@@ -6,13 +6,17 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import attrs
 import pytest
+from run_records import make_record
 
 from fabtune.experiment import batch, definition, present, results
+from fabtune.measure import recordfile
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
 
@@ -168,3 +172,102 @@ def test_a_table_that_lost_its_marks_is_found_and_nothing_is_eaten(
 def test_a_tree_without_its_summary_is_kept_all_the_same(tree: Path, figures: ModuleType, tmp_path: Path) -> None:
     (tree / "summary.json").unlink()
     assert len(figures.read(figures.keep(tree, tmp_path / "kept")).points) == 2
+
+
+def edit(path: Path, change: Callable[[Any], object]) -> None:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+
+
+def twice(index: Any) -> None:
+    index["combinations"][1]["runs"] += index["combinations"][1]["runs"][:1] * 2
+
+
+def link_to_another(tree: Path) -> None:
+    shutil.rmtree(tree / "profile=wan/run-2")
+    (tree / "profile=wan/run-2").symlink_to("run-1")
+
+
+NOT_WHOLE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another's name": (lambda t: edit(t / "index.json", lambda i: i.update(name="demo")), "testrun.xml: does not say"),
+    "a run listed thrice": (lambda t: edit(t / "index.json", twice), "of 3 runs of .*wan it lists 1, 1, 1, 2, 3"),
+    "a run that is a link": (link_to_another, "run-2 is a link to"),
+    "XML of another": (lambda t: (t / "testrun.xml").write_text("<testrun/>"), "testrun.xml: does not say"),
+    "a record of no run": (lambda t: recordfile.write(make_record(50.0), t / "profile=wan/run-9/read.run.json.gz"),
+                           "of no run of this experiment"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_WHOLE)
+def test_a_tree_that_is_not_whole_is_not_kept(case: str, tree: Path, figures: ModuleType, tmp_path: Path) -> None:
+    """A run listed three times counted as "seeds 5", and a tree was kept under whatever name its index had."""
+    change, why = NOT_WHOLE[case]
+    change(tree)
+    with pytest.raises(ValueError, match=f"not kept: .*{why}"):
+        figures.keep(tree, tmp_path / "kept")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (
+            'seeds = 4\n[factors]\nprofile = ["untouched", "wan"]\n',
+            "profile=wan: 3 of 4 seeds of the definition of exp",
+        ),
+        (
+            'seeds = 3\n[factors]\nprofile = ["untouched", "wan", "lan"]\n',
+            "profile=lan of the definition of exp is not",
+        ),
+        ('seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nrtt = "5ms"\n', "rtt_ms was 0.0, is 5.0 in"),
+    ],
+)
+def test_less_than_a_definition_asks_for_is_not_kept(
+    asked: str, why: str, tree: Path, figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three seeds were kept, when run and entry were gone."""
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped/exp.toml").write_text(asked)
+    monkeypatch.setattr(definition, "data_dir", lambda _name: tmp_path / "shipped")
+    with pytest.raises(ValueError, match=why):
+        figures.keep(tree, tmp_path / "kept")
+
+
+def test_a_table_says_itself_what_it_lacks_of_its_definition(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of 30 combinations, measured once, passed for that of a definition with 42 and three seeds."""
+    path = copy / "Documentation/results/wan-loss.json"
+    document = json.loads(path.read_text())
+    last = document["points"][-1]
+    points = [point | {"seeds": 2} for point in document["points"] if point["loss"] != last["loss"]]
+    figures.write(path, points, document["origin"])
+    assert check(figures, copy, monkeypatch) == 1
+    told = capsys.readouterr().err
+    assert "warning: wan-loss: 2 of 6 combinations of the definition are not in it" in told
+    assert "Documentation/wan.md: not what the kept results give" in told
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
+    assert figures.main() == 0
+    # A page that says so is no failing one.
+    assert check(figures, copy, monkeypatch) == 0
+    said = "combinations of the definition are not in it. The definition asks for 5 seeds."
+    assert said in (copy / "Documentation/wan.md").read_text()
+
+
+def test_an_experiment_without_kept_results_is_a_warning(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(figures, copy, monkeypatch) == 0
+    told = capsys.readouterr().err
+    kept = {path.stem for path in (copy / "Documentation/results").glob("*.json")}
+    for name in definition.names():
+        assert (name in re.findall("no results are kept of (.*)", told)[0].split(", ")) is (name not in kept)
+
+
+def test_whole_results_are_of_their_definition(figures: ModuleType) -> None:
+    """What is kept is recognised as its combination's, whatever its factors: else all of it would be missing."""
+    lacks = {
+        path.stem: figures.kept_against.points_apart(path.stem, figures.read(path).points)
+        for path in (TOP / "Documentation/results").glob("*.json")
+    }
+    assert [name for name, whys in lacks.items() if whys] == ["wan-rtt"]

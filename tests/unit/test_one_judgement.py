@@ -15,7 +15,7 @@ from run_records import make_record, with_step
 from fabtune.cli.compare import show
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment.summary import summarise
+from fabtune.experiment.summary import FAILED, UNTOLD, summarise
 from fabtune.measure import metrics, recordfile
 from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
@@ -66,6 +66,56 @@ def test_all_verbs_say_the_same_of_the_same_records(
     assert code == by_ab.exit_code == by_report.exit_code
 
 
+def kept(records: list[RunRecord], out: Path) -> Path:
+    """The directory that `ab` leaves, with both sides and A against A in it."""
+    for one in records:
+        assert one.session
+        part, side, pair = one.session.id.removeprefix(one.session.name), one.session.side, one.session.pair
+        recordfile.write(one, out / part.lstrip("-") / f"{pair:02d}-{side}-{one.session.name}.run.json.gz")
+    return out
+
+
+@pytest.mark.parametrize("same", [None, 1.0])
+@pytest.mark.parametrize("ratio", [0.95, 1.05])
+def test_what_ab_left_is_compared_as_it_lies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], same: float | None, ratio: float
+) -> None:
+    """`compare` took two paths, `ab` writes one directory: that twice was "no practical difference" of any session."""
+    records = session(ratio, same=same)
+    out, by_ab = str(kept(records, tmp_path / "runs")), compared(records)
+    assert main(["compare", out, "--json"]) == by_ab.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads(verdict_table.as_json(by_ab)) and found["rows"][0]["verdict"] in ("better", "worse")
+    for other in (out, f"{tmp_path}/../{tmp_path.name}/runs"):
+        assert main(["compare", out, other]) == ExitCode.USAGE
+        assert f"the same path twice; `fabtune compare {out}` judges the sessions" in capsys.readouterr().err
+
+
+def test_each_session_in_a_directory_is_judged_and_the_gravest_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, ratio in (("first", 1.05), ("second", 0.95), ("third", 1.0)):
+        kept(session(ratio, name=name, noise=0.03 if name == "third" else 0.01), tmp_path / "runs")
+    assert main(["compare", str(tmp_path / "runs"), "--json"]) == ExitCode.DRIFT
+    found = [one["rows"][0]["verdict"] for one in json.loads(capsys.readouterr().out)]
+    assert found == ["better", "worse", "cannot tell"]
+    assert main(["compare", str(tmp_path / "runs")]) == ExitCode.DRIFT
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("Session")] == [
+        "Session first", "Session second", "Session third"
+    ]  # fmt: skip
+
+
+def test_one_path_without_a_whole_session_is_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept([one for one in session(1.05) if one.session and one.session.side == "A"], tmp_path / "half")
+    recordfile.write(make_record(100), tmp_path / "loose" / "1.run.json.gz")
+    for place in ("half", "loose"):
+        assert main(["compare", str(tmp_path / place)]) == ExitCode.USAGE
+        said = capsys.readouterr().err
+        assert f"{tmp_path / place}: no session of `fabtune ab` with runs of both sides; give two paths" in said
+
+
 def test_the_bias_of_one_session_is_not_that_of_the_next() -> None:
     biased, plain = session(1.03, same=1.05, name="first", seed=2), session(1.03, name="second", seed=2)
     outcomes = [outcome for _, outcome in paired.outcomes([*biased, *plain])]
@@ -110,6 +160,90 @@ def test_runs_of_the_lab_are_paired_by_their_seed() -> None:
     outcome = compare.compare(a, b[::-1])
     found = outcome.primary[0].judgement
     assert outcome.paired == "seed" and found.verdict is Verdict.BETTER and found.low == pytest.approx(31)
+
+
+def renumbered(records: list[RunRecord], number: int, pair: int, side: str) -> list[RunRecord]:
+    """The records with pair `number` of a side called `pair`."""
+    return [
+        attrs.evolve(one, session=attrs.evolve(one.session, pair=pair))
+        if one.session and (one.session.pair, one.session.side) == (number, side)
+        else one
+        for one in records
+    ]
+
+
+def test_one_pair_that_is_there_twice_does_not_unpair_the_others() -> None:
+    """Ten pairs that drifted were "better"; with one number there twice it was Welch's t, and "cannot tell"."""
+    draw = random.Random(4)
+    whole = [
+        attrs.evolve(
+            make_record(rate * math.exp(0.03 * pair + draw.gauss(0, 0.005)), label),
+            session=SessionTurn("s-pairs", pair, side, Rules()),
+        )
+        for pair in range(10)
+        for side, label, rate in (("A", "default", 100), ("B", "wan", 105))
+    ]
+    for records in (whole, renumbered(whole, 1, 0, "B")):
+        outcome = compared(records)
+        (row,) = outcome.primary
+        assert outcome.paired == "session" and row.judgement.verdict is Verdict.BETTER
+    assert row.judgement.n == 8 and row.judgement.method == "signed ranks"
+    notes = verdict_table.notes(outcome)
+    assert (
+        "Left out of the pairs: pair 1 (there more than once on a side); 1 run of default (without a partner)." in notes
+    )
+    assert not any("not interleaved" in one for one in notes)
+
+
+def of_seeds(seeds: list[int | None], label: str, rate: float) -> list[RunRecord]:
+    return [
+        make_record(rate * (1 + (seed or 0) / 100), label, start=float(number),
+                    environment=None if seed is None else {"settings": {"seed": seed}})
+        for number, seed in enumerate(seeds)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seeds", "pairs", "said"),
+    [
+        ([1, 2, 3, 4, 5], 5, None),
+        ([1, 1, 2, 3, 4, 5], 4, "Left out of the pairs: seed 1 (there more than once on a side)."),
+        (
+            [None, None, 2, 3, 4, 5], 4,
+            "Left out of the pairs: 2 runs of wan (without pair or seed); 1 run of untouched (without a partner).",
+        ),
+        ([7, 8, 9], 0, None),
+        (
+            [1, 1, 2, 2, 3, 3], 0,
+            "Not paired, since without seeds 1, 2 and 3 (there more than once on a side) fewer than 3 pairs are left",
+        ),
+    ],
+)  # fmt: skip
+def test_what_pairs_is_paired_and_what_is_left_out_is_said(
+    seeds: list[int | None], pairs: int, said: str | None
+) -> None:
+    all_of_them = [1, 2, 3, 4, 5] if len(seeds) != 3 else [1, 2, 3]
+    outcome = compare.compare(of_seeds(list(all_of_them), "untouched", 100), of_seeds(seeds, "wan", 110))
+    (row,) = outcome.primary
+    assert len(row.pairs) == pairs and outcome.paired == ("seed" if pairs else "")
+    assert row.judgement.method == ("Student's t" if pairs else "Welch's t")
+    notes = verdict_table.notes(outcome)
+    told = [one for one in notes if "airs" in one and "are paired" not in one]
+    assert [one[: len(said)] for one in told] == [said] if said else not told
+    assert any("not interleaved" in one for one in notes) == (not pairs and not said)
+
+
+def test_a_loose_run_among_those_of_a_session_does_not_unpair_them() -> None:
+    outcome = compared(session(1.05))
+    mixed = compare.compare_sets(
+        *([*(one for one in session(1.05) if one.label == label), make_record(90, label, start=9.0)]
+          for label in ("default", "wan"))
+    )  # fmt: skip
+    assert mixed.primary[0].judgement == outcome.primary[0].judgement and mixed.paired == "session"
+    assert (
+        "Left out of the pairs: 1 run of default (without pair or seed); 1 run of wan (without pair or seed)."
+        in verdict_table.notes(mixed)
+    )
 
 
 def test_a_figure_of_two_groups_is_said_to_be_one() -> None:
@@ -367,7 +501,7 @@ def test_run_and_report_say_the_same_of_the_cost(failed: bool) -> None:
     records = [at_a_cost(*place, seed, share * (1 + seed % 2 / 500)) for place, share in spent.items()
                for seed in (1, 2, 3, 4)]  # fmt: skip
     lost = records[-1] if failed else None
-    rows, failures = [], []
+    rows = []
     for number, one in enumerate(records):
         settings: Any = one.environment["settings"]
         factors = {"profile": str(settings["profile"]), "rtt": f"{settings['rtt_ms']:g}ms"}
@@ -375,11 +509,10 @@ def test_run_and_report_say_the_same_of_the_cost(failed: bool) -> None:
         told = {"op": "read", "mb_per_s": found["read_mb_per_s"], "bound_mb_per_s": 100.0, "fraction_of_bound": 0.1}
         point = Point(settings | told | {key: found.get(f"read_{key}", found.get(key)) for key in COMPARED})
         if one is lost:
-            failures.append(factors)
+            point = Point(settings | {"op": "read", UNTOLD: FAILED})
             records[number] = with_step(attrs.evolve(one, complete=False, problem="it failed"), fio=None, samples=())
-        else:
-            rows.append((factors, point))
-    points = [row.published for row in summarise(rows, failures)]
+        rows.append((factors, point))
+    points = [row.published for row in summarise(rows)]
     (by_run,) = [one.text for one in demo.answers(points) if one.question == "At what cost?"]
     html = suite.render(records, [], [], ["fabtune", "report", "x"]).replace("\N{NO-BREAK SPACE}", " ")
     assert by_run.replace("reads", "read") in html

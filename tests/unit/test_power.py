@@ -26,6 +26,8 @@ def power() -> ModuleType:
 
 def test_sessions_of_each_kind_are_judged_alike_by_all_verbs(power: ModuleType) -> None:
     names = ["5-2-10", "0-2-10", "5-2-10-outliers", "0-10-seeds", "0-2-unpaired", "5-5-decided"]
+    # Sides that vary, and are as many, as they like.
+    names += ["0-10-1-10", "0-10-1-8-30", "5-3-1-unpaired", "5-3-1-unpaired-outliers"]
     result = power.simulate(names, 100 if FULL else 40)
     assert power.missed(result) == []
     said = result.verbs
@@ -36,16 +38,20 @@ def test_sessions_of_each_kind_are_judged_alike_by_all_verbs(power: ModuleType) 
 def test_each_bar_can_be_missed(power: ModuleType) -> None:
     kept = power.read(power.KEPT)
     assert power.missed(kept) == []
-    for name, figure, value in (
-        ("5-2-10", "coverage", 0.9),
-        ("5-2-6", "coverage", 0.99),
-        ("0-2-10", "false_different", 0.07),
-        ("3-2-16", "power", 0.9),
-        ("5-2-10-outliers", "power", 0.6),
+    for verb, name, figure, value in (
+        ("ab", "5-2-10", "coverage", 0.9),
+        ("ab", "5-2-6", "coverage", 0.99),
+        ("ab", "0-2-10", "false_different", 0.07),
+        ("ab", "3-2-16", "power", 0.9),
+        ("ab", "5-2-10-outliers", "power", 0.6),
+        ("report", "0-10-1-8-30", "false_different", 0.22),
+        ("report", "0-20-1-7-40", "coverage", 0.9),
+        ("compare", "3-2-unpaired", "power", 0.9),
+        ("compare", "5-3-1-unpaired-outliers", "power", 0.6),
     ):
-        cases = kept.verbs["ab"] | {name: kept.verbs["ab"][name] | {figure: value}}
-        (said,) = power.missed(attrs.evolve(kept, verbs=kept.verbs | {"ab": cases}))
-        assert said.startswith("ab")
+        cases = kept.verbs[verb] | {name: kept.verbs[verb][name] | {figure: value}}
+        (said,) = power.missed(attrs.evolve(kept, verbs=kept.verbs | {verb: cases}))
+        assert said.startswith(f"{verb} {name}: ")
 
 
 def test_a_kept_result_that_was_edited_is_refused(power: ModuleType, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_the_time_left_learns_from_the_steps_that_are_done() -> None:
     assert 0 < found.share(350) < found.share(400) < found.share(499) <= 1
 
 
-def test_a_step_that_fails_is_over_and_nothing_is_learned_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_that_fails_early_is_over_and_nothing_is_learned_from_it(capsys: pytest.CaptureFixture[str]) -> None:
     show = Progress()
     show.begin([("one", 60.0), ("two", 60.0), ("three", 60.0)])
     with pytest.raises(FabtuneError), show.step("one"):
@@ -90,6 +90,24 @@ def test_a_step_that_fails_is_over_and_nothing_is_learned_from_it(capsys: pytest
         with show.step(name):
             pass
     assert capsys.readouterr().err.splitlines()[-1] == "fabtune: three: done in 0 s"
+
+
+def test_the_time_left_learns_from_a_step_that_failed_late() -> None:
+    """Each of 126 runs may end at its time limit as the first did: "about 2:36 h left", by 75 s a run."""
+    found = Estimate()
+    found.expect([(f"run {number}", 75.0) for number in range(126)])
+    found.start("run 0", 0)
+    found.give_up("run 0", 1829)
+    assert found.counts("run 1") == (1, 126) and found.left_s(1829) == pytest.approx(125 * 1829)
+    # One that is done in time says as much as one that failed late.
+    found.start("run 1", 1829)
+    found.end("run 1", 1900)
+    assert found.left_s(1900) == pytest.approx(124 * (1829 + 71) / 2)
+    # How long one ran that failed at once says nothing of those that will not.
+    found.start("run 2", 1900)
+    found.give_up("run 2", 1901)
+    assert found.left_s(1901) == pytest.approx(123 * (1829 + 71) / 2) and found.counts("run 3") == (3, 126)
+    assert 0 < found.share(1901) < 1
 
 
 def test_a_run_that_failed_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,6 +246,21 @@ def test_whoever_has_less_than_the_line_while_a_queue_stands_shares_it_and_bbr_d
 
 
 @pytest.mark.usefixtures("lines")
+def test_what_waits_for_its_own_pace_shares_no_line() -> None:
+    """It waits in its own host's queue, which makes round trips longer; `tune` said that others had the rest."""
+    paced, unpaced = queued(paced_line(None), 5.0), queued(paced_line(None), 18.0, congctl="bbr")
+    (one,) = paced.seen
+    assert one.target is not None and one.target.socket is not None
+    for pace, others in ((5.2e6, False), (10e6, True)):
+        samples = tuple(attrs.evolve(each, max_pacing_bytes_per_s=int(pace)) for each in one.target.socket.samples)
+        target = attrs.evolve(one.target, socket=attrs.evolve(one.target.socket, samples=samples))
+        learnt = Learnt()
+        learnt.saw(attrs.evolve(paced, seen=(attrs.evolve(one, target=target),)))
+        learnt.saw(unpaced)
+        assert learnt.others == others, pace
+
+
+@pytest.mark.usefixtures("lines")
 def test_a_line_that_a_short_window_or_jitter_leaves_empty_is_not_shared() -> None:
     found = paced_line(None)
     for before in (

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune tune: a step goes back at both ends, whoever is interrupted or fails, and what does not is said."""
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError
-from fabtune.tune import signals
+from fabtune.tune import journal, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 
@@ -32,6 +33,11 @@ class Far:
 
     def __init__(self, left: str = "", meanwhile: Callable[[], None] = lambda: None) -> None:
         self.left, self.meanwhile = left, meanwhile
+        # Whether what was written there is still in force.
+        self.waits_for = True
+
+    def waits(self, _: str) -> bool:
+        return self.waits_for
 
     def given_back(self, *_: object) -> str:
         with signals.noted(second_raises=True) as stop:
@@ -135,3 +141,63 @@ def test_who_is_due_for_a_new_connection_since_a_step_went_back_gets_it(
     far.owes_logins = where == "there"
     assert written(far)._take_back() == ""
     assert anew == ([] if where == "nowhere" else ["anew"])
+
+
+def test_ctrl_c_while_connections_are_made_anew_ends_it_when_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, anew = written(Far()), reconnect.Reconnected("sda", 3.2, 1.0)
+    monkeypatch.setattr(stepping, "this_host", lambda: SimpleNamespace(boot_id="x"))
+    monkeypatch.setattr(stepping, "live_sessions", list)
+    monkeypatch.setattr(journal, "locked", contextlib.nullcontext)
+    monkeypatch.setattr(relogin, "journalled", lambda: contextlib.nullcontext(lambda _: None))
+
+    def in_place(*_: object) -> tuple[list[reconnect.Reconnected], list[object]]:
+        with signals.held_back():
+            ctrl_c()
+        return [anew], []
+
+    monkeypatch.setattr(reconnect, "in_place", in_place)
+    with pytest.raises(KeyboardInterrupt):
+        step._connect_anew()
+    assert step.pause_s == 3.2, "who goes back connects anew then, too"
+
+
+def look_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TuningStep, "_write", lambda self: None)
+    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(ClimbAsked, "look", lambda self, *_: SEEN)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        SimpleNamespace(name="here", closed=True, confirmed=False, unconfirmed=None, open_steps=[]),
+        SimpleNamespace(
+            name="here",
+            closed=False,
+            confirmed=False,
+            unconfirmed=SimpleNamespace(boot_id="x", until_s=0.0),
+            open_steps=[],
+        ),
+    ],
+    ids=["taken back", "its time is up"],
+)
+def test_a_look_during_which_the_step_went_back_judges_nothing(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str], back: SimpleNamespace
+) -> None:
+    look_is(monkeypatch)
+    monkeypatch.setattr(journal, "transactions", lambda: [back])
+    with pytest.raises(FabtuneError, match=r"here went back .* not judged"):
+        written(Far()).take()
+    assert undone == ["here"], "what is left of it goes, too"
+
+
+def test_a_step_that_went_back_on_the_targets_host_is_not_judged(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str]
+) -> None:
+    look_is(monkeypatch)
+    monkeypatch.setattr(journal, "transactions", list)
+    far = Far()
+    far.waits_for = False
+    with pytest.raises(FabtuneError, match=r"there \(target.example\) went back"):
+        written(far).take()
+    assert undone == ["here"]

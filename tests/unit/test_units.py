@@ -43,6 +43,12 @@ def test_systemd_finds_nothing_wrong_with_them(installed: Path, tmp_path: Path) 
     assert not ours
 
 
+def test_guard_runs_before_anything_is_applied_and_whatever_ended_it() -> None:
+    """Nothing starts it once the first apply has been; and what ends it may be a journald that has died."""
+    unit = (TOP / "userspace/systemd/fabtune-guard.service").read_text()
+    assert "Condition" not in unit and "Restart=always" in unit
+
+
 @pytest.mark.parametrize("name", ["fabtune-exporter.service", "fabtune-reader.service"])
 def test_both_halves_of_the_exporter_are_shut_in(installed: Path, name: str) -> None:
     words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(installed / name)]

@@ -105,6 +105,38 @@ window() {
 	[ "$(of '["last_bytes_per_s"] > 11e6')" = True ]
 	[ "$(window)" = 0 ]
 	run ! pidof fio
+	[ "$(of '["path"]["rtt_least_ms"] >= 100 and document["path"]["mss_bytes"]')" = 1448 ]
+	# What it says takes back all that stayed.
+	of '["take_back"]' | python3 -c 'print(*eval(input()), sep="\n")' > commands
+	cat commands
+	sh commands || [ $? -eq 4 ]
+	[ "$(window)" = 524288 ]
+	run ! grep -q "in force" <(fabtune history)
+}
+
+@test "a second tune is told of the first; what a killed one leaves unjudged is named until somebody decides, and no tune begins before" {
+	under_load randread 32
+	fabtune tune --yes --for 20s --target-netns target > told 2>&1 3>&- 4>&- &
+	climber=$!
+	until_true '[ "$(window)" = 0 ]' || { cat told; false; }
+	until_true '[ "$(fabtune history | grep -c "on trial")" -eq 2 ]'
+	run -1 fabtune tune --yes --for 3s
+	echo "$output"
+	[[ $output == *"another \`fabtune tune\` (process $climber)"* ]]
+	grep -q "no systemd runs here" told
+	kill -KILL $climber
+	wait $climber || true
+	run -1 fabtune tune --yes --for 3s
+	[[ $output == *"ended before it could judge it"* ]]
+	run -4 fabtune verify --json
+	echo "$output"
+	echo "$output" | grep -o 'fabtune revert --transaction [^`]*' | sort -u > commands
+	[ -s commands ]
+	while read -r command; do
+		$command --reconnect || [ $? -eq 4 ]
+	done < commands
+	[ "$(window)" = 524288 ]
+	fabtune verify
 }
 
 # target_host: sshd on the target's address, with a state directory of its own: a host of its own but for the kernel.

@@ -59,6 +59,9 @@ of_sides() {
 	diff before after
 	fabtune report runs
 	grep -q "xdd: wan against untouched, session" runs/report.html
+	run fabtune compare runs --json
+	[ "$status" -eq 0 ]
+	[ "$(verdict_of)" = "better 6" ]
 	# What was better is worse the other way round, and A is no different from itself.
 	of_sides pairs
 	run fabtune compare pairs-B pairs-A --json

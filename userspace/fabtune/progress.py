@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class Estimate:
-    """How long the steps that were announced will still take, by what those that are done took.
+    """How long the steps that were announced will still take, by what those that are over took.
 
-    Steps announced together are alike: how much longer than expected the done ones took, so will the others.
+    Steps announced together are alike: how much longer than expected those took, so will the others.
     Times are those of any one clock, in s.
     """
 
@@ -44,9 +44,16 @@ class Estimate:
         """Note that a step is over."""
         self._took_s[name] = now - self._started.pop(name)
 
-    def give_up(self, name: str) -> None:
-        """Note that a step is over before it was done: how long that took says nothing of the others."""
-        del self._started[name], self._expected_s[name]
+    def give_up(self, name: str, now: float) -> None:
+        """Note that a step is over before it was done.
+
+        One that took longer than expected until then says that the others may, too; of one that failed early its time
+        says nothing.
+        """
+        if now - self._started[name] > self._expected_s[name]:
+            self.end(name, now)
+        else:
+            del self._started[name], self._expected_s[name]
 
     @property
     def running(self) -> list[str]:
@@ -118,7 +125,7 @@ class Progress:
             if done:
                 self._estimate.end(name, now)
             else:
-                self._estimate.give_up(name)
+                self._estimate.give_up(name, now)
             over, of = self._estimate.counts(name)
             left = f"; {over} of {of}, about {clock_text(self._estimate.left_s(now))} left" if over < of else ""
         took = f"{now - started:.0f} s"
@@ -160,7 +167,7 @@ class TerminalProgress(Progress):
                 if done:
                     self._estimate.end(name, time.monotonic())
                 else:
-                    self._estimate.give_up(name)
+                    self._estimate.give_up(name, time.monotonic())
                 if not self._estimate.running:
                     self._close()
 

@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import attrs
 
+from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
+from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
@@ -16,11 +18,17 @@ from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune.far_end import FarEnd
+from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+UNDECIDED = "a step could not be judged (look longer, --for)"
 INTERRUPTED = "ended before its last step could be judged"
+_NO_SWITCH = (
+    "no systemd runs here: a step that a power cut or a kill interrupts stays, unjudged; `fabtune verify` names it "
+    "then, with what takes it back"
+)
 # What a step of this climb paced to is what the line itself showed.
 _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
 
@@ -40,12 +48,33 @@ class Climb:
     remarks: list[str] = attrs.field(factory=list)
     shown_bit_per_s: float | None = None
     learnt: Learnt = attrs.field(factory=Learnt)
+    witness: Witness = attrs.field(factory=Witness)
+
+    @property
+    def take_back(self) -> list[str]:
+        """The commands that take back the steps that stay, and nothing else."""
+        return take_back_commands([one.made for one in self.steps if one.kept])
 
     @property
     def exit_code(self) -> ExitCode:
-        """5 where nothing was changed and what limits cannot be told."""
-        told = any(share.limiter and not share.among for way in self.last.ways for share in way.shares[:1])
-        return ExitCode.DONE if told or self.steps else ExitCode.CANNOT_TELL
+        """5 where nothing stays, and what limits cannot be told, or whether a step helped."""
+        if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
+            return ExitCode.DONE
+        told = self.steps or any(map(is_named, self.last.ways))
+        return ExitCode.DONE if told and not any(map(self.undecided, self.steps)) else ExitCode.CANNOT_TELL
+
+    def undecided(self, step: Climbed) -> bool:
+        """Tell whether a step went back because it could not be judged."""
+        return not (step.kept or step.unfair) and step.outcome.undecided(self.aim.goal)
+
+    @property
+    def why_no_more(self) -> str:
+        """Why nothing is left to be tried: a full line is no answer to how long requests take."""
+        if self.last.at_the_bound and not self.aim.by_times:
+            return AT_THE_BOUND
+        if any(map(self.undecided, self.steps)):
+            return UNDECIDED
+        return AT_THE_BOUND if self.last.at_the_bound else NOTHING_LEFT
 
 
 def climb(
@@ -60,20 +89,24 @@ def climb(
         check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
+    witness = Witness()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
     if now.nearly_full:
         # What losses leave goes up and down for many round trips, and little is to be gained: that takes longer to see.
         progress(f"looking for {asked.seconds:g} s more ...")
-        now = asked.look().behind(now)
+        again = asked.look()
+        now = again if other_disks(now, again) else again.behind(now)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly))
+    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly), witness=witness)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     # What a step of this climb is told is what it measured.
     found.remarks += rtt_doubts()
     if not systemd.manages_host():
-        found.remarks.append("no systemd runs here: a step that a power cut interrupts is left to `fabtune revert`")
+        found.remarks.append(_NO_SWITCH)
+        # Whoever is killed later says nothing.
+        progress(_NO_SWITCH)
     try:
         _take_steps(asked, found, progress)
     except BaseException:
@@ -90,20 +123,27 @@ def climb(
 def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
-    # What did not help once is not tried again.
-    learnt = found.learnt
+    # What did not help once is not tried again; what could not be judged for others' doing is, once.
+    learnt, once_more = found.learnt, set[tuple[str, ...]]()
     learnt.saw(now)
     while not found.ended:
         progress(now.verdict)
-        step = TuningStep.next(asked, found.aim, now, learnt, progress)
+        step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness)
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
             climbed, after = step.take()
             found.steps.append(climbed)
-            told = "stays; `fabtune revert` takes it back" if climbed.kept else "is taken back"
-            progress(f"step {len(found.steps)} {told}")
-            now = found.last = after if climbed.kept else now
+            progress(f"step {len(found.steps)} {_told(climbed, found.undecided(climbed))}")
+            if other := climbed.disturbance:
+                found.remarks.append(f"step {len(found.steps)} could not be judged, and went back: {other.why}")
+                progress(found.remarks[-1])
+                now = found.last = step.look_again()
+                if not (other.own or climbed.limiters in once_more):
+                    once_more.add(climbed.limiters)
+                    continue
+            elif climbed.kept:
+                now = found.last = after
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
             beyond_shown = learnt.beyond_shown(rate_bit_per_s)
             if not climbed.kept:
@@ -120,7 +160,15 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 # Without a pace it may have overfilled the queue, and helped no one.
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
         else:
-            found.ended = AT_THE_BOUND if now.at_the_bound else NOTHING_LEFT
+            found.ended = found.why_no_more
+
+
+def _told(climbed: Climbed, undecided: bool) -> str:
+    commands = " and ".join(f"`{one}`" for one in take_back_commands([climbed.made]))
+    takes = f"; {commands} take{'s' * (len(climbed.made) == 1)} it back" if commands else ""
+    if climbed.kept:
+        return f"stays{takes}"
+    return "could not be judged, and is taken back" if undecided else "is taken back"
 
 
 def _of_path(found: Climb) -> list[str]:
@@ -142,9 +190,10 @@ def _of_path(found: Climb) -> list[str]:
         known = any(one.outcome.throughput.verdict in (Verdict.SAME, Verdict.WORSE) for one in unpaced)
         told += [] if known else found.last.pace_doubts
     if rate := found.last.filled_bit_per_s:
+        apart = len({one.session.portal for one in found.last.seen}) > 1
         told.append(
-            f"the line is full with {rate / 1e6:.1f} Mb/s of these sessions; what others send over it, if they do, is "
-            "not in that (--rate tells)"
+            f"the line{', or the lines of their portals together,' * apart} is full with {rate / 1e6:.1f} Mb/s of "
+            "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
     return list(dict.fromkeys(told))
 

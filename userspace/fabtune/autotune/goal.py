@@ -39,6 +39,8 @@ class Figures:
     p50_ms: tuple[float, ...] = ()
     p99_ms: tuple[float, ...] = ()
     sent_again_shares: tuple[float, ...] = ()
+    # Why they say nothing of a step alone.
+    disturbed: str = ""
 
 
 @attrs.frozen
@@ -64,6 +66,11 @@ class JudgedStep:
             return tail.verdict is Verdict.BETTER and speed.low is not None and speed.low >= LEAST_THROUGHPUT
         return speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
 
+    def undecided(self, goal: Goal) -> bool:
+        """Tell whether such a step would be worth keeping if what cannot be told of it were better."""
+        best = [_at_best(one) for one in (self.throughput, self.p99, self.p50) if one]
+        return not self.serves(goal) and JudgedStep(*best).serves(goal)
+
     @property
     def spares(self) -> bool:
         """Whether less is sent for what arrives, and throughput is not seen to suffer."""
@@ -71,6 +78,11 @@ class JudgedStep:
             return False
         slower = self.throughput.verdict is Verdict.WORSE
         return self.sent.verdict is Verdict.BETTER and not slower and self.throughput.low >= LEAST_THROUGHPUT
+
+
+def _at_best(found: Judgement) -> Judgement:
+    """Return a judgement as a longer look might give it."""
+    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0) if found.verdict is Verdict.CANNOT_TELL else found
 
 
 @attrs.frozen
@@ -113,12 +125,14 @@ class Aim:
 
     def outcome(self, before: Figures, after: Figures) -> JudgedStep:
         """Return how `after` compares with `before`: one family, so that all its figures together err rarely."""
-        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False)]
+        unfair = after.disturbed
+        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False, unfair=unfair)]
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
-            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2) for a, b in times]
+            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2, unfair=unfair) for a, b in times]
         elif before.sent_again_shares and after.sent_again_shares:
-            sides.append(Sides(a=before.sent_again_shares, b=after.sent_again_shares, better=-1, paired=False))
+            shares = before.sent_again_shares, after.sent_again_shares
+            sides.append(Sides(a=shares[0], b=shares[1], better=-1, paired=False, unfair=unfair))
             speed, sent = judge_together(sides)
             return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))

@@ -25,8 +25,10 @@ _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
 # A queue that others fill, too, wanders; jitter that keeps packets in order makes all of them late by nearly as much:
 # round trips differ less from moment to moment then than from packet to packet.
 _WANDERS = 1.5
+# Nearly all that its own pace lets pass.
+_PACED = 0.9
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
-_HARDLY = 0.05
+HARDLY = 0.05
 # A congestion control that makes losses of its own by probing for more.
 _PROBES = "bbr"
 
@@ -81,15 +83,19 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     if not arrived or not arrived[-1][1]:
         return None
     (first_s, _), (last_s, whole) = arrived[0], arrived[-1]
-    mean, rtt_s = whole / (last_s - first_s), ways[0].rtt_s
+    mean, rtt_s = whole / (last_s - first_s), _longest_s(ways)
     rates = [(later - now) / (later_s - now_s) for (now_s, now), (later_s, later) in _windows(arrived, rtt_s)]
     again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
         mean, _often(rates) or mean, max(again, _NONE_LOST * mss) / whole, again > 0,
-        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(sockets[0], arrived),
+        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(ways, sockets, arrived),
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
     )  # fmt: skip
+
+
+def _longest_s(ways: Sequence[OneWay]) -> float:
+    return max(one.rtt_s for one in ways)
 
 
 def _often(found: Iterable[float]) -> float:
@@ -98,14 +104,20 @@ def _often(found: Iterable[float]) -> float:
     return float(rates[-1 - len(rates) // _OFTEN]) if rates else 0.0
 
 
-def _queued(socket: SocketSeen, arrived: Sequence[tuple[float, float]]) -> float | None:
-    """Return what arrived per second while `socket` had more to send and a queue stood on the path."""
-    looks = zip(socket.samples, socket.samples[1:], strict=False)
+def _queued(
+    ways: Sequence[OneWay], sockets: Sequence[SocketSeen], arrived: Sequence[tuple[float, float]]
+) -> float | None:
+    """Return what arrived per second while the first of `sockets` had more to send and a queue stood on the path."""
+    first = sockets[0]
+    looks = zip(first.samples, first.samples[1:], strict=False)
     moments = [(one.at_s, two.at_s) for one, two in looks if _waits(one) and _waits(two)]
     queued_s = sum(end_s - begun_s for begun_s, end_s in moments)
-    if queued_s < max(_FOR_LONG * socket.elapsed_s, _WINDOW_S) or not _wanders(socket):
+    if queued_s < max(_FOR_LONG * first.elapsed_s, _WINDOW_S) or not _wanders(first):
         return None
-    return sum(_at(arrived, end_s) - _at(arrived, begun_s) for begun_s, end_s in moments) / queued_s
+    found = sum(_at(arrived, end_s) - _at(arrived, begun_s) for begun_s, end_s in moments) / queued_s
+    pace = ways[0].paced_at(first.samples[-1])
+    # What is sent as fast as it may waits for its own pace, in this host.
+    return found if pace is None or found < _PACED * pace * len(sockets) else None
 
 
 def _wanders(socket: SocketSeen) -> bool:
@@ -129,10 +141,10 @@ def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
     arrived = _arrived_together(sockets)
     again = [[(one.at_s, float(one.retransmitted_bytes)) for one in socket.samples] for socket in sockets]
     found, until_s = list[float](), 0.0
-    for (now_s, now), (later_s, later) in _windows(arrived, ways[0].rtt_s):
+    for (now_s, now), (later_s, later) in _windows(arrived, _longest_s(ways)):
         if now_s >= until_s and later > now:
             sent = sum(_at(one, later_s) - _at(one, now_s) for one in again)
-            found.append(sent / (later - now) + _HARDLY)
+            found.append(sent / (later - now) + HARDLY)
             until_s = later_s
     return found
 

@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from fabtune.autotune import taken_back, view
+from fabtune.autotune import taken_back, trend, view
+from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of, watched
+from fabtune.autotune.made import Made
+from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
@@ -21,9 +23,9 @@ from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.model.judgement import Judgement
+from fabtune.model.judgement import Judgement, Verdict
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
+from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals, unconfirmed
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
@@ -34,7 +36,8 @@ from fabtune.tune.saved_plan import SavedPlan
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
-# An unconfirmed step goes back after so much more than the look at it takes.
+# What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
+# than everything else takes that is waited for.
 _SPARE_S = 60.0
 
 
@@ -81,6 +84,10 @@ class Climbed:
     kept: bool
     # Whether it would have left others that use the line less than half of what it brought.
     unfair: bool = False
+    # What else changed meanwhile, so that it could not be judged.
+    disturbance: Disturbance | None = None
+    # What it wrote, by transaction, in the order of writing.
+    made: tuple[Made, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
@@ -93,6 +100,9 @@ class Climbed:
             **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
             "pause_s": round(self.pause_s, 3), "kept": self.kept,
             "unfair": self.unfair,
+            "disturbed_by": self.disturbance.why if self.disturbance else None,
+            "transactions": [one.transaction_json() for one in self.made],
+            "values": [value for one in self.made for value in one.values_json()],
         }  # fmt: skip
 
 
@@ -116,11 +126,16 @@ class TuningStep:
     learnt: Learnt
     wanted: Wanted
     progress: Callable[[str], None]
+    # What the journal had before the look that it is judged against.
+    witness: Witness = attrs.field(factory=Witness)
     # The transactions of this host, and that of the target's where it is another one.
     made: list[str] = attrs.field(factory=list)
     made_away: str | None = None
+    ends: list[Made] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
+    # After how long each end's part goes back unless it is confirmed.
+    _limit_s: float = 0.0
     # When its connections were made, 0 before.
     _since_s: float = 0.0
     # Whether it is felt by connections made anew, and what each end's plan is as long as it has written nothing.
@@ -132,10 +147,16 @@ class TuningStep:
 
     @classmethod
     def next(
-        cls, asked: ClimbAsked, aim: Aim, now: View, learnt: Learnt, progress: Callable[[str], None]
+        cls,
+        asked: ClimbAsked,
+        aim: Aim,
+        now: View,
+        learnt: Learnt,
+        progress: Callable[[str], None],
+        witness: Witness,
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
-        steps = (cls(asked, aim, now, learnt, wanted, progress) for wanted in wanted_steps(now, aim, learnt))
+        steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
         return next((one for one in steps if one._any_rows()), None)
 
     @property
@@ -177,7 +198,8 @@ class TuningStep:
     def _plan(self, end: TunedEnd) -> SavedPlan:
         if end.role not in self._plans:
             one = self.wanted
-            lifting = Lifting(self._reason, self.before.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
+            reason = self._reason
+            lifting = Lifting(reason, reason.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 
@@ -185,10 +207,10 @@ class TuningStep:
         """Write, look and judge; keep what is better, else take it back."""
         try:
             self._write()
+            made = tuple(self.made)
+            self.witness.note(made)
             self._settle()
-            after = self._glance() or self.asked.look()
-            was, came = map(self._figures, (self.before, after))
-            outcome = self.aim.outcome(was, came)
+            after, outcome, disturbance = self._seen_after(made)
             self.learnt.saw(after)
             unfair = self.learnt.unfair(after)
             kept = outcome.serves(self.aim.goal) and not unfair
@@ -197,21 +219,76 @@ class TuningStep:
         except BaseException:
             self._take_back()
             raise
-        if not kept and (left := self._take_back()):
-            raise FabtuneError(left)
+        if not kept:
+            if left := self._take_back():
+                raise FabtuneError(left)
+            self.witness.note(made)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
+            disturbance, tuple(self.ends),
         ), after  # fmt: skip
 
-    def _settle(self) -> None:
-        """Wait until a new connection has found its window; iscsid's looks at disks have taken some of that time.
+    def _check_in_force(self) -> None:
+        """Raise FabtuneError where some of what was written has gone back: what was seen since is not the step's."""
+        mine = [one for one in journal.transactions() if one.name in self.made]
+        back = [one.name for one in (*(one for one in mine if one.closed), *unconfirmed.overdue(mine))]
+        if self.made_away and self._far and not self._far.waits(self.made_away):
+            back.append(f"{self.made_away} ({self.asked.target_host})")
+        if back:
+            raise FabtuneError(
+                f"{', '.join(back)} went back while the step was looked at, as its time was up or by another hand: it "
+                "is not judged; tune again"
+            )
+
+    def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
+        """Look at what the step came to; for longer where a load that grows by itself may be all of it."""
+        after = self._glance() or self.asked.look()
+        outcome, disturbance = self._compared(after, made)
+        if self._grows(after, outcome):
+            self.progress(f"the load may grow by itself; looking for {self.asked.seconds:g} s more ...")
+            after = self.asked.look().behind(after)
+            outcome, disturbance = self._compared(after, made)
+            if self._grows(after, outcome):
+                disturbance = Disturbance("the load grew by itself, before the step and after it, by as much")
+                outcome = self._judge(after, disturbance)
+        return after, outcome, disturbance
+
+    def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
+        self._check_in_force()
+        disturbance = other_disks(self.before, after) or self.witness.disturbance(made)
+        return self._judge(after, disturbance), disturbance
+
+    def _grows(self, after: View, outcome: JudgedStep) -> bool:
+        """Tell whether it counts as faster, and a load that grows by itself would be as much faster by now."""
+        speed = outcome.throughput
+        if speed.verdict is not Verdict.BETTER or speed.low is None:
+            return False
+        return trend.explains(self.before.blocks_bytes_per_s, after.blocks_bytes_per_s, speed.low)
+
+    def _judge(self, after: View, disturbance: Disturbance | None) -> JudgedStep:
+        was, came = map(self._figures, (self.before, after))
+        return self.aim.outcome(was, attrs.evolve(came, disturbed=disturbance.why if disturbance else ""))
+
+    def look_again(self) -> View:
+        """Look at the load as it is since the step went back."""
+        self.witness.renew()
+        self._since_s = time.monotonic()
+        self._settle()
+        return self.asked.look()
+
+    @property
+    def _settles_s(self) -> float:
+        """How long a new connection takes to find its window.
 
         One that loses nothing any more has its window back when it has grown from its last loss.
         """
         shown = None if self._connects or not self.wanted.spares else self.before.shown
-        settled_s = max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
-        time.sleep(max(0.0, (self._since_s or time.monotonic()) + settled_s - time.monotonic()))
+        return max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
+
+    def _settle(self) -> None:
+        """Wait until that is over; iscsid's looks at disks have taken some of that time."""
+        time.sleep(max(0.0, (self._since_s or time.monotonic()) + self._settles_s - time.monotonic()))
 
     def _glance(self) -> View | None:
         """Return a short look where a new connection is far slower than the load ever was before, else nothing."""
@@ -226,6 +303,7 @@ class TuningStep:
 
     def _write(self) -> None:
         connected, waits = False, False
+        self._limit_s = self._longest_s()
         for end in self._ends():
             rows = self._rows(end)
             if not rows:
@@ -239,6 +317,8 @@ class TuningStep:
                 self.made_away = wrote.transaction
             elif wrote.transaction:
                 self.made.append(wrote.transaction)
+            if wrote.transaction:
+                self.ends.append(Made(end.role, end.host, wrote.transaction, tuple(wrote.rows)))
             # What both ends share has another value now.
             self._plans.clear()
             self.written += dict.fromkeys(f"{end.role}: {row.tunable.name}" for row in wrote.rows)
@@ -248,16 +328,18 @@ class TuningStep:
         if waits and not connected:
             self._connect_anew()
 
-    @property
-    def _limit_s(self) -> float:
-        return self.asked.seconds + _SPARE_S
+    def _longest_s(self) -> float:
+        """Return how long it may take from its first write to its confirmation, if sessions come back at all."""
+        connect_s = reconnect.most_s(live_sessions()) + _GLANCE_S if self._connects else 0.0
+        # It may be looked at twice.
+        return _SPARE_S + connect_s + self._settles_s + 2 * self.asked.seconds
 
     def _keep(self) -> None:
         """Confirm what was written, the end first that may be out of reach.  Raises FabtuneError."""
         if self.made_away and self._far:
             self._perhaps_kept = True
             self._far.confirm(self.made_away)
-        if self.made and watched():
+        if self.made:
             confirm.accept(self.progress, self.made)
 
     def _felt(self, anew: Sequence[reconnect.Reconnected], left: Sequence[pending.Pending]) -> None:
@@ -273,6 +355,8 @@ class TuningStep:
         wanted = [pending.of_session(one, boot_id, RECONNECT) for one in live_sessions()]
         with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
             self._felt(*reconnect.in_place(wanted, self.progress, log, stop))
+            # A signal that came meanwhile was held back.
+            stop.check()
 
     def _take_back(self) -> str:
         """Take back what this step wrote, the target's first: the initiator's new connections are to find it so.

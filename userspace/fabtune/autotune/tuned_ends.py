@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The ends that a step writes to: this host's own, in a namespace or not, and a target on another host."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -9,15 +9,17 @@ import attrs
 
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.host import systemd
+from fabtune.model.observation import INITIATOR
 from fabtune.tune import saved_plan
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT, Leave, Pending
-from fabtune.tune.plan import CHANGE, REFUSED, Row, ordered
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row, ordered
 from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.saved_plan import SavedPlan
+from fabtune.tune.whose import Owned
 
 # What counts without a login: a session is not logged out.
 AT_ONCE = "live"
@@ -53,8 +55,18 @@ class Lifting:
         rows = [self._left_alone(row) for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
         if self.connects:
             # What comes into force by a new connection should not take longer than it must.
-            rows = ordered([*rows, *(row for row in saved.rows if row.tunable.name == _PAUSE)])
+            rows = ordered([*rows, *self._pauses(saved.rows)])
         return replace(saved, rows=tuple(rows))
+
+    def _pauses(self, rows: Iterable[Row]) -> list[Row]:
+        """Return how long iscsid waits before it connects each session, refused where that has none of the disks."""
+        pauses = [row for row in rows if row.tunable.name == _PAUSE]
+        owned = Owned(pauses)
+        ours = {id(row) for one in self.reason.disks for row in owned.of(one.seen, INITIATOR)}
+        return [
+            row if row.state != CHANGE or id(row) in ours else replace(row, state=REFUSED, note=NOT_LIMITED)
+            for row in pauses
+        ]
 
     def _left_alone(self, row: Row) -> Row:
         """Return a row, refused if it is of another disk: a plan without it would take that disk for a new one."""
@@ -79,7 +91,10 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
 
 
 def watched() -> bool:
-    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything."""
+    """Tell whether this host can take a step back after a power cut, too: only then the switch promises anything.
+
+    Where it cannot, the journal alone says that a step was not judged.
+    """
     return systemd.manages_host()
 
 
@@ -120,11 +135,11 @@ class NearEnd:
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
-        done, result = carry_out(
+        _, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
-            confirm_within_s=limit_s if watched() else None, beside=beside, progress=progress,
+            confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
         )  # fmt: skip
-        return Wrote(result.transaction, done.changes, result.reconnected, result.pending)
+        return Wrote(result.transaction, result.written, result.reconnected, result.pending)
 
 
 class AwayTarget:

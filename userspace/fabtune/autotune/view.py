@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One look at the sessions as tuning needs it: what limits them, and how fast they were second by second."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
@@ -56,8 +56,14 @@ class View:
 
     @property
     def main(self) -> Judged:
-        """The direction that moved most."""
-        return max(self.ways, key=lambda one: one.bytes_per_s)
+        """The fastest disk's part of the direction that moved most."""
+        return max(self._main, key=lambda one: one.bytes_per_s)
+
+    @property
+    def _main(self) -> list[Judged]:
+        """What each disk moved in the direction in which all together moved most."""
+        found = [[one for one in self.ways if one.way == name] for name in WAYS]
+        return max(found, key=lambda ways: sum(one.bytes_per_s for one in ways))
 
     @property
     def at_the_bound(self) -> bool:
@@ -71,8 +77,8 @@ class View:
 
     @property
     def rtt_ms(self) -> float | None:
-        """The least round trip seen."""
-        return min((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)
+        """The longest of the paths' round trips."""
+        return max((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)
 
     @property
     def rate_bit_per_s(self) -> float | None:
@@ -120,7 +126,7 @@ class View:
     @property
     def main_ways(self) -> list[OneWay]:
         """What was seen of all that moves in the direction that moved most."""
-        return [self.one_way(one) for one in self.ways if one.way == self.main.way]
+        return [self.one_way(one) for one in self._main]
 
     def one_way(self, way: Judged) -> OneWay:
         """Return what was seen of a direction."""
@@ -153,10 +159,18 @@ class View:
 
     @property
     def filled_bit_per_s(self) -> float | None:
-        """The line's rate as a load that filled it shows it, None where it did not, or the rate was known."""
+        """The line's rate as a load that filled it shows it, None where it did not, or the rate was known.
+
+        Sessions that share a line show it in their sum alone; those that do not show more than any line has.
+        """
         if not self.at_the_bound or self.rate_bit_per_s is not None:
             return None
-        return self.on_the_wire(self.main.bytes_per_s)
+        return self.on_the_wire(sum(one.bytes_per_s for one in self._main))
+
+    def connections(self, disks: Collection[str]) -> int:
+        """Return how many connections carry the data of `disks`."""
+        ends = (one.initiator.socket for one in self.seen if one.device in disks)
+        return len({(end.local, end.remote) for end in ends if end})
 
     @property
     def missing(self) -> list[str]:

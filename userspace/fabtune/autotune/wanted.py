@@ -114,9 +114,17 @@ def _against(now: View, of: Callable[[Judged], Sequence[Share]]) -> Wanted:
     shares = tuple(dict.fromkeys(share for way in now.ways for share in of(way)))
     beside = {id(way): _beside(now.one_way(way), of(way)) for way in now.ways}
     whose = _disks(now, lambda way: [*of(way), *beside[id(way)]])
-    reason = Reason(profile_for(now.seen[0], shares), _rate_to_plan_for(now), (), shares, whose)
+    # What is planned for the longest path is an upper limit for the others.
+    asking = max((one.seen for one in whose if one.shares), key=lambda one: one.rtt_ms or 0.0, default=now.seen[0])
+    reason = _reason(profile_for(asking, shares), _rate_to_plan_for(now), shares, whose)
     every = tuple(dict.fromkeys(share for found in beside.values() for share in found))
     return Wanted(reason, estimated=now.rate_bit_per_s is None, beside=every)
+
+
+def _reason(profile: str, rate_bit_per_s: float, shares: tuple[Share, ...], whose: Sequence[Limited]) -> Reason:
+    """Return why to write rows of `profile`, for the longest path of those disks that have one of `shares`."""
+    rtts_ms = [one.seen.rtt_ms for one in whose if one.shares and one.seen.rtt_ms]
+    return Reason(profile, rate_bit_per_s, (), shares, tuple(whose), max(rtts_ms, default=None))
 
 
 def _beside(one_way: OneWay, shares: Sequence[Share]) -> list[Share]:
@@ -161,7 +169,7 @@ def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
     sender = _sender(now.main)
     lifts = (*_PACING, "route.congctl")
     share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
-    reason = Reason(_CLEAN, _BELOW * line_bit_per_s, (), (share,), _disks(now, lambda way: [share]))
+    reason = _reason(_CLEAN, _BELOW * line_bit_per_s, (share,), _disks(now, lambda way: [share]))
     return Wanted(reason, settings=(_AS_SHOWN,), spares=True)
 
 
@@ -173,7 +181,7 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
         # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
         below = 1.0 if now.shown and now.shown.probed else _BELOW
         # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
-        yield Wanted(Reason(_WAN, below * rate, (), shares, whose), settings=(_AS_SHOWN,), spares=True)
+        yield Wanted(_reason(_WAN, below * rate, shares, whose), settings=(_AS_SHOWN,), spares=True)
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
@@ -191,7 +199,7 @@ def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
     if shares:
         whose = _disks(now, lambda way: [shares[id(way)]] if id(way) in shares else [])
         every = tuple(dict.fromkeys(shares.values()))
-        yield Wanted(Reason(_UNPACED, _rate_to_plan_for(now), (), every, whose), estimated=True)
+        yield Wanted(_reason(_UNPACED, _rate_to_plan_for(now), every, whose), estimated=True)
 
 
 def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
@@ -232,19 +240,28 @@ def _shorter_queues(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wan
     rate = now.rate_bit_per_s or now.filled_bit_per_s
     if rate is not None and now.queue_on_path and PATH_QUEUE not in tried:
         share = Share(PATH_QUEUE, 1.0, "a queue on the path", lifts=_PACING, ends=ENDS, profile=_WAN)
-        shown = () if now.rate_bit_per_s else (_AS_SHOWN,)
-        yield Wanted(Reason(_WAN, rate, (), (share,), _disks(now, lambda _: [share])), settings=shown)
+        # What is told of a line holds for a connection that is busy alone; these were seen to fill it together.
+        busy = max(1, now.connections(_streams(now, aim)))
+        shown = () if now.rate_bit_per_s else (_AS_SHOWN, f"busy_sessions={busy}")
+        yield Wanted(_reason(_WAN, rate, (share,), _disks(now, lambda _: [share])), settings=shown)
+
+
+def _streams(now: View, aim: Aim) -> frozenset[str]:
+    """Return the disks that stand beside no stream."""
+    every = frozenset(now.under_way_bytes)
+    return every - aim.disks or every
 
 
 def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:
-    """Yield what leaves so many requests of streams under way as the path has room for."""
+    """Yield what leaves so many requests of streams under way as the path of each has room for."""
     known = now.rate_bit_per_s or now.filled_bit_per_s
     rate = known or 8 * now.bytes_per_s
-    room_bytes = _BDPS * rate / 8 * (now.rtt_ms or 0.0) / 1e3
-    under_way = now.under_way_bytes
-    streams = frozenset(under_way) - aim.disks or frozenset(under_way)
+    under_way, streams = now.under_way_bytes, _streams(now, aim)
     sizes = {one.device: one.disk.request_bytes for one in now.seen}
-    long = frozenset(disk for disk in streams if under_way[disk] > room_bytes + _REQUESTS * sizes[disk] > 0)
+    # They share the line.
+    each_bytes_per_s = rate / 8 / len(streams)
+    rooms = {one.device: _BDPS * each_bytes_per_s * (one.rtt_ms or 0.0) / 1e3 for one in now.seen}
+    long = frozenset(disk for disk in streams if under_way[disk] > rooms[disk] + _REQUESTS * sizes[disk] > 0)
     if long:
         # The largest decides: with fewer of them under way than that the line runs dry between two.
         size = max(sizes[disk] for disk in long)
@@ -253,4 +270,6 @@ def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:
             profile=_SHORT_QUEUE,
         )  # fmt: skip
         settings = (f"io_size={size:.0f}", f"streams={len(long)}")
-        yield Wanted(Reason(_SHORT_QUEUE, rate, (), (share,)), known is None, settings, long)
+        # One value for all of them: the farthest must not run dry.
+        rtt_ms = max((one.rtt_ms for one in now.seen if one.device in long and one.rtt_ms), default=None)
+        yield Wanted(Reason(_SHORT_QUEUE, rate, (), (share,), rtt_ms=rtt_ms), known is None, settings, long)

@@ -7,6 +7,7 @@ import secrets
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
 import attrs
 
@@ -23,6 +24,7 @@ from fabtune.measure import interleave
 from fabtune.model import judgement
 from fabtune.model.judgement import Rules
 from fabtune.model.runrecord import CALIBRATION, PAIRS
+from fabtune.model.units import counted
 from fabtune.model.untouched import UNTOUCHED, refuse_default
 from fabtune.tune.switch import Ends
 
@@ -81,17 +83,34 @@ def run_ab(args: argparse.Namespace) -> int:
     session = Alternation(_contest(args, rules), {CALIBRATION: args.calibrate, PAIRS: most_pairs}, show)
     try:
         outcome = until_decided(session.run, args.calibrate, most_pairs, rules)
+    except KeyboardInterrupt:
+        kept = _kept(session, most_pairs, args.out)
+        try:
+            session.end()
+        except FabtuneError as left:
+            # Who is told of an interrupt alone takes everything for restored.
+            raise FabtuneError(f"interrupted, and not everything is back: {left}; {kept}") from None
+        raise KeyboardInterrupt(kept) from None
     except BaseException:
-        if session.records:
-            show.say(f"records so far are in {args.out}")
         with contextlib.suppress(FabtuneError):
             session.end()
+        if session.records:
+            show.say(_kept(session, most_pairs, args.out))
         raise
     session.end()
     with console.reader_may_leave():
         compare_cli.show(outcome, args.json)
     show.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
     return outcome.exit_code
+
+
+def _kept(session: Alternation, most_pairs: int, out: Path) -> str:
+    """Return what a session leaves that did not reach its end, and how to go on."""
+    pairs = session.whole_pairs()
+    kept = f"{pairs} of {counted(most_pairs, 'pair')} {'is' if pairs == 1 else 'are'} kept"
+    if session.records:
+        kept += f" in {out} (see {'it' if pairs == 1 else 'the records'} with: fabtune report {out})"
+    return f"{kept}; a session is not gone on with: the same command begins a new one"
 
 
 def _rules(args: argparse.Namespace) -> Rules:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from fabtune.errors import InputError
-from fabtune.model.units import parse_bit_per_s, parse_bytes, parse_ms, parse_percent
+from fabtune.model.units import LEAST_MTU, MOST_MTU, parse_bit_per_s, parse_bytes, parse_ms, parse_percent
 
 T = TypeVar("T")
 
@@ -112,4 +112,11 @@ def count(text: str) -> int:
     """Return a whole number from 1.  Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from 1")
+    return int(text)
+
+
+def mtu_bytes(text: str) -> int:
+    """Return an MTU that a link can have.  Raises ArgumentTypeError."""
+    if not text.isdecimal() or not LEAST_MTU <= int(text) <= MOST_MTU:
+        raise argparse.ArgumentTypeError(f"'{text}': expected bytes from {LEAST_MTU} to {MOST_MTU}, such as 1500")
     return int(text)

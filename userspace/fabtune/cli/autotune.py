@@ -3,9 +3,12 @@
 
 import argparse
 import contextlib
+import functools
+from collections.abc import Callable
 
 from fabtune.autotune.climb import Climb, climb
 from fabtune.autotune.goal import Goal
+from fabtune.autotune.path_found import path_found
 from fabtune.autotune.step import ClimbAsked, Climbed
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
@@ -15,6 +18,7 @@ from fabtune.model import units
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
 from fabtune.model.runrecord import PathTold
+from fabtune.tune import trial
 
 
 def run_tune(args: argparse.Namespace) -> int:
@@ -36,16 +40,23 @@ def run_tune(args: argparse.Namespace) -> int:
         Goal(args.goal),
         not args.unfair,
     )
-    with own_load.loaded(load) if load else contextlib.nullcontext():
-        found = climb(asked, console.say, lambda found: _tell(found, as_json=args.json))
-    _tell(found, as_json=args.json)
+    whole = list[Climb]()
+    try:
+        with trial.alone(), own_load.loaded(load) if load else contextlib.nullcontext():
+            found = climb(asked, console.say, whole.append)
+    except BaseException as error:
+        # A document is to be one, so that the error stands in it.
+        for one in whole:
+            _tell(one, functools.partial(console.show_beside, error), as_json=args.json)
+        raise
+    _tell(found, table.print_json, as_json=args.json)
     return found.exit_code
 
 
-def _tell(found: Climb, *, as_json: bool) -> None:
+def _tell(found: Climb, show_json: Callable[[dict[str, Json]], None], *, as_json: bool) -> None:
     with console.reader_may_leave():
         if as_json:
-            table.print_json(_as_json(found))
+            show_json(_as_json(found))
         else:
             _show(found)
 
@@ -79,7 +90,9 @@ def _as_json(found: Climb) -> dict[str, Json]:
         "verdict": found.last.verdict,
         "at_the_bound": found.last.at_the_bound,
         "line_shown_bit_per_s": round(found.learnt.line_bit_per_s) or None,
+        "path": path_found(found.last).as_json(),
         "steps": [one.as_json() for one in found.steps],
+        "take_back": found.take_back,
         "remarks": list(found.remarks),
     }
 
@@ -89,25 +102,28 @@ def _show(found: Climb) -> None:
     if found.steps:
         times = ("p99 ms", "ratio", "median") if aim.by_times else ()
         headers = ("step", "limited by", "written", "MB/s", "ratio", *times, "pause", "")
-        rows = [(str(number), *_row(one)) for number, one in enumerate(found.steps, 1)]
+        rows = [(str(number), *_row(one, found)) for number, one in enumerate(found.steps, 1)]
         table.table(headers, rows, wrapped="written")
-    for remark in found.remarks:
+    for remark in filter(None, [path_found(found.last).in_words, *found.remarks]):
         table.paragraph(remark)
     change = f"{found.first.bytes_per_s / 1e6:.1f} -> {found.last.bytes_per_s / 1e6:.1f} MB/s"
     if aim.by_times:
         change += f", p99 {_from_to(aim.p99_ms(found.first.times), aim.p99_ms(found.last.times))} ms"
     table.paragraph(f"{change}, {found.ended}: {found.last.verdict}")
-    if any(one.kept for one in found.steps):
-        table.paragraph("`fabtune history` lists what was written, `fabtune revert --reconnect` restores it")
+    if found.take_back:
+        table.paragraph("`fabtune history` lists what was written; what stays of it is taken back by")
+        for command in found.take_back:
+            print(f"    {command}")
 
 
-def _row(one: Climbed) -> tuple[str, ...]:
+def _row(one: Climbed, of: Climb) -> tuple[str, ...]:
     rates = f"{one.before_bytes_per_s / 1e6:.1f} -> {one.after_bytes_per_s / 1e6:.1f}"
     pause = f"{one.pause_s:.1f} s" if one.pause_s else "none"
     found, times = one.outcome, tuple[str, ...]()
+    why = "others' share" * one.unfair or "could not be judged" * of.undecided(one)
     if found.p99 and found.p50:
         times = (_from_to(one.before_p99_ms, one.after_p99_ms), _ratio(found.p99), _ratio(found.p50))
-    kept = "kept" if one.kept else "taken back: others' share" if one.unfair else "taken back"
+    kept = "kept" if one.kept else f"taken back: {why}" if why else "taken back"
     return ", ".join(one.limiters), ", ".join(one.written), rates, _ratio(found.throughput), *times, pause, kept
 
 

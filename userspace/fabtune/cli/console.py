@@ -5,10 +5,13 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TextIO
 
 from fabtune.errors import ExitCode
+
+# What an exception carries a document by.
+_BESIDE = "shown_beside"
 
 
 def make_whole() -> None:
@@ -57,6 +60,17 @@ def ask_for_name(what: str, name: str) -> str:
     """Return what somebody types who was told `what` is about to happen, and that typing `name` allows it."""
     say(what)
     return ask(f"Type {name} to go on: ").strip()
+
+
+def show_beside(error: BaseException, document: Mapping[str, object]) -> None:
+    """Have `document` printed in one with `error`, which ends the verb."""
+    error.__dict__[_BESIDE] = dict(document)
+
+
+def shown_beside(error: BaseException) -> dict[str, object]:
+    """Return what is to be printed in one document with `error`."""
+    found: dict[str, object] = error.__dict__.get(_BESIDE, {})
+    return found
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import argparse
 from dataclasses import asdict
 
 from fabtune import __version__
-from fabtune.cli import table
+from fabtune.cli import console, table
 from fabtune.host.programs import PROGRAMS
 from fabtune.model.units import counted
 from fabtune.tune import readiness
@@ -17,10 +17,16 @@ def run_doctor(args: argparse.Namespace) -> int:
     """Show what was looked at; exit 0 where the host can be tuned and watched."""
     checks = readiness.examine()
     code = readiness.exit_code(checks)
-    if args.json:
-        found = [asdict(check) | {"verbs": list(check.verbs)} for check in checks]
-        table.print_json({"fabtune": __version__, "exit_code": int(code), "checks": found})
-        return code
+    with console.reader_may_leave():
+        if args.json:
+            found = [asdict(check) | {"verbs": list(check.verbs)} for check in checks]
+            table.print_json({"fabtune": __version__, "exit_code": int(code), "checks": found})
+        else:
+            _show(checks)
+    return code
+
+
+def _show(checks: list[readiness.Readiness]) -> None:
     for state in (readiness.WRONG, readiness.TO_DO, readiness.UNKNOWN, readiness.OPTIONAL):
         _section(state, [check for check in checks if check.state == state])
     print(readiness.READY)
@@ -30,7 +36,6 @@ def run_doctor(args: argparse.Namespace) -> int:
         if check.name not in programs:
             table.labelled(f"  {check.name}", check.found, _LABEL_WIDTH)
     table.labelled("  programs", " ".join(check.name for check in ready if check.name in programs), _LABEL_WIDTH)
-    return code
 
 
 def _section(title: str, checks: list[readiness.Readiness]) -> None:

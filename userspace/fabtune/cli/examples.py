@@ -61,6 +61,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     ),
     "compare": (
         ("compare before after", "compare two directories of run records"),
+        ("compare runs", "compare both sides of what `fabtune ab` left in a directory"),
         ("compare before after --practical 5%", "ignore differences below 5 %"),
     ),
     "ab": (

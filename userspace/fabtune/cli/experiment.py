@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fabtune import progress
-from fabtune.cli import table
+from fabtune.cli import console, table
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
@@ -39,13 +39,35 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(wanted, runs, args.jobs or os.cpu_count() or 1, args.json)
+        return _show_plan(every[0].clock, runs, args.jobs or os.cpu_count() or 1, args.json)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     out.mkdir(parents=True, exist_ok=True)
     results.withdraw(out)
     try:
-        show = progress.for_stderr()
+        verdicts = _measure(args, wanted, runs, every, hosts, out)
+    except BaseException:
+        # The tree shows which runs are there and which failed; what is wrong with it must not hide why it is so.
+        try:
+            _write_tree(args, wanted, runs, every, named, out)
+        except (FabtuneError, OSError) as error:
+            console.say(f"fabtune: {error}")
+        raise
+    _write_tree(args, wanted, runs, every, named, out)
+    return _code(verdicts)
+
+
+def _measure(
+    args: argparse.Namespace,
+    wanted: Definition,
+    runs: list[batch.Run],
+    every: list[batch.Run],
+    hosts: inventory.Inventory | None,
+    out: Path,
+) -> list[JudgedExpectation]:
+    """Measure `runs`, show them beside what is there of `every` other, and return what became of what is expected."""
+    show = progress.for_stderr()
+    try:
         if hosts:
             fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
         else:
@@ -62,13 +84,22 @@ def run_experiment(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt(_kept(runs, args, "go on")) from None
     except batch.RunsFailedError as error:
         raise FabtuneError(f"{error}\n{_kept(runs, args, 'measure the rest')}") from None
-    finally:
-        # After a failure or Ctrl-C too: the tree shows which runs are there and which failed.
-        for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), named, in_suite=args.out is None):
-            print(f"fabtune: {complaint.said}", file=sys.stderr)
-        if kept := earlier.where_kept(out):
-            print(f"fabtune: {kept}", file=sys.stderr)
-    return _code(verdicts)
+    return verdicts
+
+
+def _write_tree(
+    args: argparse.Namespace,
+    wanted: Definition,
+    runs: list[batch.Run],
+    every: list[batch.Run],
+    hosts: tuple[str, ...],
+    out: Path,
+) -> None:
+    """Write the pages and the index of what is there now; say what is wrong with it, and what is kept of earlier."""
+    for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), hosts, in_suite=args.out is None):
+        print(f"fabtune: {complaint.said}", file=sys.stderr)
+    if kept := earlier.where_kept(out):
+        print(f"fabtune: {kept}", file=sys.stderr)
 
 
 def _list(as_json: bool) -> int:
@@ -95,7 +126,7 @@ def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
     return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
-def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
+def _show_plan(clock: str, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
     if as_json:
         table.print_json(
             {"runs": [{"combination": one.combination.factors, "seed": one.settings.seed} for one in runs]}
@@ -104,10 +135,11 @@ def _show_plan(wanted: Definition, runs: list[batch.Run], at_once: int, as_json:
         for one in runs:
             print(one.name)
     seconds = len(runs) * batch.EXPECTED_RUN_S / at_once
-    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({wanted.clock} clock)", file=sys.stderr)
+    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({clock} clock)", file=sys.stderr)
     return ExitCode.DONE
 
 
+@console.reader_may_leave()
 def _show(shown: Published, verdicts: Sequence[JudgedExpectation], as_json: bool) -> None:
     if as_json:
         print(keptrun.as_text(shown.points), end="")

@@ -19,18 +19,30 @@ _PREFIX = {True: "<4>", False: "<5>"}
 def run_guard(args: argparse.Namespace) -> int:
     """Watch until a signal, or for a time: then exit 3 where something is not as applied."""
     guard = Guard(heal=args.heal)
+    try:
+        # A reader who leaves ends it: nobody would hear what it tells.
+        with console.reader_may_leave():
+            _watch(guard, args)
+    except KeyboardInterrupt:
+        guard.end()
+        raise
+    guard.end()
+    return ExitCode.DRIFT if guard.uneasy else ExitCode.DONE
+
+
+def _watch(guard: Guard, args: argparse.Namespace) -> None:
+    """Look again and again, and tell, until the time is up."""
     ends_s = None if args.seconds is None else time.monotonic() + args.seconds
     least_s = float("inf")
-    with console.reader_may_leave():
-        while True:
-            began_s, cpu_s = time.monotonic(), time.process_time()
-            for told in guard.look(console.say):
-                _tell(told, as_json=args.json)
-            least_s = min(least_s, time.process_time() - cpu_s)
-            next_s = began_s + max(args.every_s, least_s / _MOST_CPU)
-            if ends_s is not None and next_s > ends_s:
-                return ExitCode.DRIFT if guard.uneasy else ExitCode.DONE
-            time.sleep(max(0.0, next_s - time.monotonic()))
+    while True:
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        for told in guard.look(console.say):
+            _tell(told, as_json=args.json)
+        least_s = min(least_s, time.process_time() - cpu_s)
+        next_s = began_s + max(args.every_s, least_s / _MOST_CPU)
+        if ends_s is not None and next_s > ends_s:
+            return
+        time.sleep(max(0.0, next_s - time.monotonic()))
 
 
 def _tell(told: Told, *, as_json: bool) -> None:

@@ -136,19 +136,20 @@ def _run(argv: Sequence[str]) -> int:
         # argparse has printed help or version.
         return int(end.code or 0)
     except FabtuneError as error:
-        return _failed(str(error), error.exit_code, argv, as_json)
+        return _failed(error, str(error), error.exit_code, argv, as_json)
     except KeyboardInterrupt as interrupt:
         # Whoever was interrupted may have said what is left.
-        return _failed(": ".join(["interrupted", *map(str, interrupt.args)]), ExitCode.INTERRUPTED, argv, as_json)
+        message = ": ".join(["interrupted", *map(str, interrupt.args)])
+        return _failed(interrupt, message, ExitCode.INTERRUPTED, argv, as_json)
     except BrokenPipeError:
         # The reader of our stdout went away (`| head`); that is not an error.
         return ExitCode.DONE
     except OSError as error:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        return _failed(f"{where}{error.strerror or error}", ExitCode.FAILED, argv, as_json)
+        return _failed(error, f"{where}{error.strerror or error}", ExitCode.FAILED, argv, as_json)
 
 
-def _failed(message: str, code: ExitCode, argv: Sequence[str], as_json: bool) -> ExitCode:
+def _failed(raised: BaseException, message: str, code: ExitCode, argv: Sequence[str], as_json: bool) -> ExitCode:
     """Say what is wrong, on stderr and where JSON was asked for on stdout too; return `code`."""
     message = printable(message)
     console.say(f"fabtune: {message}")
@@ -157,5 +158,5 @@ def _failed(message: str, code: ExitCode, argv: Sequence[str], as_json: bool) ->
         error = {"kind": code.name.lower(), "exit_code": int(code), "verb": verb, "message": message}
         # One line: it may follow others of a stream (`stat --watch`).
         with console.reader_may_leave():
-            print(json.dumps({"error": error}))
+            print(json.dumps({**console.shown_beside(raised), "error": error}))
     return code

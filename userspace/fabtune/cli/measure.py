@@ -107,18 +107,23 @@ def _keep(args: argparse.Namespace, result: RunRecord, code: ExitCode) -> int:
     if problem:
         _say(problem)
         code = code or ExitCode.FAILED
-    if args.json:
-        table.print_json(runs.as_json(result) | {"record": str(kept)})
-    else:
-        table.report_table(runs.figures(result))
-        balanced = throughput.balanced(cells.cells([result]))
-        for sentence in (*reasons.sentences(result), *openloops.said(result), *balanced):
-            table.paragraph(sentence)
-        for one in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
-            if one.rows:
-                table.report_table(one)
+    with console.reader_may_leave():
+        if args.json:
+            table.print_json(runs.as_json(result) | {"record": str(kept)})
+        else:
+            _show(result)
     said = "kept" if result.complete else "kept what was measured, marked incomplete"
     _say(f"{said}: {kept}; see it with: fabtune report {kept.parent}")
     failed = any(claim.verdict == proof.NOT_AS_CONFIGURED for claim in result.proof)
     failed |= any(step.stuck.requests for step in result.steps if step.stuck)
     return ExitCode.DRIFT if code == ExitCode.DONE and failed else code
+
+
+def _show(result: RunRecord) -> None:
+    table.report_table(runs.figures(result))
+    balanced = throughput.balanced(cells.cells([result]))
+    for sentence in (*reasons.sentences(result), *openloops.said(result), *balanced):
+        table.paragraph(sentence)
+    for one in (runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
+        if one.rows:
+            table.report_table(one)

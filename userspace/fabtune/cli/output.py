@@ -252,7 +252,9 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     """Print what verify found."""
     drifted = [drift for drift in drifts if drift.drifted]
     due = sum(drift.due for drift in drifts)
-    unfinished = sum(drift.due and drift.tunable == "apply" for drift in drifts)
+    applies = [drift.found for drift in drifts if drift.due and drift.tunable == "apply"]
+    unfinished = applies.count("interrupted")
+    logins = due - len(applies)
     checked = len(drifts) - due
     if as_json:
         print_json(
@@ -272,7 +274,8 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     print(
         f"{counted(checked, 'value')} checked, {len(drifted)} differ"
         + (f", {unfinished} interrupted" if unfinished else "")
-        + (f", {due - unfinished} waiting for a new login" if due > unfinished else "")
+        + (f", {len(applies) - unfinished} not decided" if len(applies) > unfinished else "")
+        + (f", {logins} waiting for a new login" if logins else "")
     )
 
 

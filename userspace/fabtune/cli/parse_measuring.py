@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from fabtune.cli.arguments import bit_per_s, count, counts, milliseconds, percent, seconds, sizes
+from fabtune.cli.arguments import bit_per_s, count, counts, milliseconds, mtu_bytes, percent, seconds, sizes
 from fabtune.model.untouched import UNTOUCHED
 
 
@@ -74,7 +74,9 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=bit_per_s, metavar="RATE", help="rate of the path, such as 1gbit, to compute the bound"
     )
-    parser.add_argument("--mtu", type=int, default=1500, help="MTU of the path, to compute the bound (default: 1500)")
+    parser.add_argument(
+        "--mtu", type=mtu_bytes, default=1500, help="MTU of the path, to compute the bound (default: 1500)"
+    )
     parser.add_argument("--confirm", metavar="NAME", help="allow overwriting this device, such as sdb")
     parser.add_argument(
         "--keep-files", action="store_true", help="keep the files that a workload made in DIR for the next run"
@@ -89,8 +91,10 @@ def _workloads(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     _add_judging(parser)
-    parser.add_argument("a", type=Path, metavar="A", help="a run record, or a directory of them")
-    parser.add_argument("b", type=Path, metavar="B", help="the same, to compare with A")
+    parser.add_argument(
+        "a", type=Path, metavar="A", help="a run record, or a directory of them; alone, one that `fabtune ab` left"
+    )
+    parser.add_argument("b", type=Path, nargs="?", metavar="B", help="a record or a directory, to compare with A")
     parser.set_defaults(handler="fabtune.cli.compare:run_compare")
 
 

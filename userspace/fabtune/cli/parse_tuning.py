@@ -130,8 +130,10 @@ def _tune(parser: argparse.ArgumentParser) -> None:
         "or either, with neither worse (default: throughput; times need fabstat)",
     )  # fmt: skip
     parser.add_argument(
-        "--on", action="append", default=[], metavar="DEV", help="look at this disk's load alone (default: all disks)"
-    )
+        "--on", action="append", default=[], metavar="DEV",
+        help="look at this disk's load alone (default: all disks); a step that needs new connections pauses all "
+        "sessions of this host all the same",
+    )  # fmt: skip
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
         "--target-netns", type=_namespace, metavar="NAME", help="also tune the target in this namespace of this host"

@@ -5,17 +5,20 @@ import argparse
 import sys
 from pathlib import Path
 
+from fabtune.cli import console
 from fabtune.cli.table import print_json
 from fabtune.errors import ExitCode
 
 
 def run_report(args: argparse.Namespace) -> int:
     """Write the page of all records below a directory; exit 1 when one cannot be read."""
+    from fabtune.experiment import derived
     from fabtune.report import runs, suite
 
     if args.tree:
         return _tree(args.directory)
     records, unreadable, remarks = suite.load(args.directory)
+    remarks += [one.why for one in derived.remarks(args.directory)]
     for _, why in unreadable:
         print(f"fabtune: not used: {why}", file=sys.stderr)
     if unreadable:
@@ -23,11 +26,12 @@ def run_report(args: argparse.Namespace) -> int:
     for why in remarks:
         print(f"fabtune: {why}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
-    if args.json:
-        print_json([{"file": one.file} | runs.as_json(one) for one in records])
-        return code
-    command = ["fabtune", "report", str(args.directory)]
-    print(suite.write(records, unreadable, remarks, command, args.out or args.directory / "report.html"))
+    with console.reader_may_leave():
+        if args.json:
+            print_json([{"file": one.file} | runs.as_json(one) for one in records])
+        else:
+            command = ["fabtune", "report", str(args.directory)]
+            print(suite.write(records, unreadable, remarks, command, args.out or args.directory / "report.html"))
     return code
 
 
@@ -38,5 +42,6 @@ def _tree(directory: Path) -> int:
     written, complaints = publish.write_suite_tree(directory)
     for complaint in complaints:
         print(f"fabtune: {complaint.said}", file=sys.stderr)
-    print(written)
+    with console.reader_may_leave():
+        print(written)
     return ExitCode.DONE if all(one.usable for one in complaints) else ExitCode.FAILED

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.experiment.taking_back import taken_back_whole
 from fabtune.measure import interleave, measurement, recordfile, workload_run
 from fabtune.measure import target as targets
 from fabtune.measure.interleave import Turn
@@ -20,7 +21,6 @@ from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
 from fabtune.report import compare
 from fabtune.report.compare import Comparison
-from fabtune.tune import signals
 from fabtune.tune.switch import Ends, switch, target_values
 
 # How long a LUN may take to come back after a re-login.
@@ -95,15 +95,21 @@ class Alternation:
             raise KeyboardInterrupt
         self.records.append(attrs.evolve(result, file=str(file)))
 
+    def whole_pairs(self) -> int:
+        """Return of how many pairs of A and B both runs came to their end."""
+        turns = [one.session for one in self.records if one.complete and one.session and not one.session.calibration]
+        return len({one.pair for one in turns if one.side == "A"} & {one.pair for one in turns if one.side == "B"})
+
     def end(self) -> None:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""
         self._show.say(f"back to {UNTOUCHED}")
-        try:
-            with signals.held_back():
-                switch(UNTOUCHED, self._contest.ends, self._contest.path, self._asked.place.sessions)
-        except FabtuneError as error:
-            self._show.say(f"{error}; take the rest back with: fabtune revert --allow-relogin")
-            raise
+        contest, sids = self._contest, self._asked.place.sessions
+        left, interrupted = taken_back_whole(lambda: switch(UNTOUCHED, contest.ends, contest.path, sids))
+        if left:
+            self._show.say(f"{left}; take the rest back with: fabtune revert --allow-relogin")
+            raise FabtuneError(left)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 def until_decided(

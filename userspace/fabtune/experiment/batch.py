@@ -19,11 +19,11 @@ import attrs
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import clients, earlier, expect
+from fabtune.experiment import clients, earlier, expect, left_out
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
-from fabtune.experiment.settings import ops_of, ways_of
-from fabtune.experiment.summary import Summary, summarise
+from fabtune.experiment.settings import common, ops_of, ways_of
+from fabtune.experiment.summary import CANNOT_BE_RIGHT, FAILED, LEFT_OUT, UNTOLD, Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
@@ -35,7 +35,7 @@ from fabtune.lab.vm import Machine, run_guest
 from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.origin import Origin
-from fabtune.model.results import BY_DISK, Point, Status
+from fabtune.model.results import Point, Status
 from fabtune.model.units import counted
 from fabtune.progress import Progress
 
@@ -43,10 +43,12 @@ from fabtune.progress import Progress
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
-# How far a bound may be off because it is rounded.
-_ROUNDED_BOUND = 0.005
 # So many runs are named.
 _NAMED = 3
+# What a point says of where it is; all else are figures.
+_PLACE = frozenset((*common(Settings(), ""), "host"))
+# Why a run failed that left no word of it.
+_DID_NOT_END = "it did not end well"
 # What a guest said.
 _LOG = "output.log"
 
@@ -113,6 +115,11 @@ class Run:
         """Return what the run measured, nothing unless it ended well."""
         return self.state().points
 
+    @property
+    def failed_before(self) -> str:
+        """Why the run failed before it was measured; nothing where it did not, or where that is not known."""
+        return earlier.failure(self.directory, self.tree)
+
     def keep(self, points: Sequence[Point]) -> None:
         """Write what the run measured, which ends it well; its other files are there already."""
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -128,9 +135,10 @@ def _last_said(directory: Path) -> str:
 
 
 def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
-    """Return every run of `cells`, all with one seed before the next."""
+    """Return every run of `cells`, all with one seed before the next; no clock but the real one runs on `hosts`."""
+    clock = "real" if hosts else definition.clock
     return [
-        Run(cell, number, out / cell.name / f"run-{number}", definition.clock, hosts)
+        Run(cell, number, out / cell.name / f"run-{number}", clock, hosts)
         for number in range(1, definition.seeds + 1)
         for cell in cells
     ]
@@ -164,7 +172,7 @@ def run_all(
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}
-    make_room((*missing, *waiting))
+    make_room((*missing, *waiting), resume=resume)
     for run in missing:
         _say_missing(run, fabrics.find(run.settings.fabric).MISSING)
     if definition.clock == "real":
@@ -200,9 +208,16 @@ def to_measure(runs: Sequence[Run], *, resume: bool, progress: Progress) -> list
     return waiting
 
 
-def make_room(runs: Sequence[Run]) -> None:
-    """Put aside what is there of `runs`, which are about to be measured; what did not end well is removed."""
+def make_room(runs: Sequence[Run], *, resume: bool) -> None:
+    """Put aside what is there of `runs`, which are about to be measured; what did not end well is removed.
+
+    Where their experiment goes on, with `resume`, it stays known why: who measures until nothing fails must be told.
+    """
     for run in runs:
+        if not resume:
+            earlier.forget_failure(run.directory, run.tree)
+        elif run.state().status == "failed":
+            earlier.note_failure(run.directory, run.tree, run.state().why or _DID_NOT_END)
         if run.ended:
             earlier.put_aside([run.directory], run.tree)
         elif run.directory.exists():
@@ -210,34 +225,46 @@ def make_room(runs: Sequence[Run]) -> None:
 
 
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
-    """Return one row a combination and direction: what its runs with all seeds say together."""
-    rows = [
-        (run.combination.factors, _with_bound(run, point, points))
-        for run in runs
-        for points in [run.points()]
-        for point in points
+    """Return one row a combination and direction: what its runs with all seeds say together.
+
+    Of runs that failed, and of those that are left out, there is a point that says so.
+    """
+    states = [(run, run.state()) for run in runs]
+    rows = []
+    for run, state in states:
+        sound, out, _ = left_out.sifted(run.directory, state.points)
+        bounded = [clients.with_what_bounds(run.settings, point, state.points) for point in sound]
+        points = [Point({"seed": run.settings.seed}) | point for point in bounded]
+        if state.status == "failed":
+            points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
+        points += [_only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
+        rows += [(run.combination.factors, point) for point in points]
+    return summarise(rows)
+
+
+def _only_place(point: Point) -> Point:
+    """Return what a point says of where it is, without its figures."""
+    return Point({name: value for name, value in point.items() if name in _PLACE})
+
+
+def _like_others(run: Run, states: Sequence[tuple[Run, RunState]]) -> list[Point]:
+    """Return the points that a failed run lacks, as those of runs are that ended well: of what they are, and how told.
+
+    A mixed load may have moved data one way alone.
+    """
+    every = [(one, point) for one, state in states for point in state.points if "missing" not in point]
+    ways = {point.get("op") for one, point in every if one.settings.op == run.settings.op}
+    names = {name for _, point in every for name in point} or _PLACE
+    return [
+        Point({name: value for name, value in place.items() if name in names})
+        for place in _places(run)
+        if not ways or place["op"] in ways
     ]
-    return summarise(rows, [run.combination.factors for run in failed_runs(runs)])
 
 
 def failed_runs(runs: Sequence[Run]) -> list[Run]:
     """Return those of `runs` that failed."""
     return [run for run in runs if run.state().status == "failed"]
-
-
-def _with_bound(run: Run, point: Point, points: Sequence[Point]) -> Point:
-    """Return a point that has a bound with what that is: the payload that its line carries this way, and if the disk's.
-
-    Directions that are measured at once, all `points` of a run, share its disk.
-    """
-    if point.get("bound_mb_per_s") is None:
-        return point
-    together = points if run.settings.op == "mixed" else [point]
-    disk, bound = clients.disks_bytes_per_s(run.settings), sum(one.number("bound_mb_per_s") for one in together) * 1e6
-    if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
-        point |= {"bound_by": BY_DISK}
-    told = clients.path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
-    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 
 def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
@@ -248,27 +275,46 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
     if others := len(there - asked):
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
         said.append(f"{counted(others, 'run')} of other combinations, {was} there before, {are} shown as well")
+    if out := [f"{run.name}: {why}" for run in every for why in left_out.sifted(run.directory, run.points())[2]]:
+        runs_are = f"{counted(len(out), 'run')} {'is' if len(out) == 1 else 'are'}"
+        said.append(f"{runs_are} left out, {CANNOT_BE_RIGHT}: {_named(out)}")
+    if before := [f"{run.name}: {run.failed_before}" for run in every if run.directory in there and run.failed_before]:
+        said.append(f"{counted(len(before), 'run')} failed before {_were(before)} measured: {_named(before)}")
     if missing := len(every) - len(there):
         names = [run.name for run in failed_runs(every)]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        which = f" (failed: {'; '.join(names[:_NAMED])}{more})" if names else ""
+        which = f" (failed: {_named(names)})" if names else ""
         are = "is" if missing == 1 else "are"
         left = f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{which}"
         said.append(f"{left}: --resume without --only measures what is missing")
     return "; ".join(said)
 
 
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{'; '.join(names[:_NAMED])}{more}"
+
+
+def _were(runs: Sequence[object]) -> str:
+    return "it was" if len(runs) == 1 else "they were"
+
+
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
-    """Return what became of everything that `definition` expects of its figures."""
-    rows = [point | run.combination.factors for run in runs for point in run.points()]
-    rows += [_untold(run, way) for run in failed_runs(runs) for op in ops_of(run.settings) for way in ways_of(op)]
+    """Return what became of everything that `definition` expects of its figures; a run that failed is missed."""
+    rows = []
+    for run in runs:
+        state = run.state()
+        points = _places(run) if state.status == "failed" else left_out.sifted(run.directory, state.points)[0]
+        rows += [point | run.combination.factors for point in points]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 
-def _untold(run: Run, way: str) -> Point:
-    """Return the point of a run that failed: it tells nothing, and is missed."""
-    host = {"host": expect.EVERY_HOST} if run.hosts else {}
-    return Point({"op": way, "seed": run.settings.seed, **host, **run.combination.factors})
+def _places(run: Run) -> list[Point]:
+    """Return a point a direction, of a fleet for each host and for all together, that says what it is of alone."""
+    ways = [way for op in ops_of(run.settings) for way in ways_of(op)]
+    if not run.hosts:
+        return [common(run.settings, way) for way in ways]
+    told = Point({"profile": run.settings.profile, "seed": run.settings.seed})
+    return [told | {"host": host, "op": way} for way in ways for host in (*run.hosts, expect.EVERY_HOST)]
 
 
 def _say_missing(run: Run, why: str) -> None:

@@ -20,6 +20,7 @@ from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
+from fabtune.model.results import BY_DISK, Point
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
@@ -27,6 +28,8 @@ from fabtune.stat.snapshot import read_file
 
 # GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
 STUCK_S = 60.0
+# How far a bound may be off because it is rounded.
+_ROUNDED_BOUND = 0.005
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
@@ -101,6 +104,21 @@ def path_told(settings: Settings, op: str) -> PathTold:
 def disks_bytes_per_s(settings: Settings) -> float | None:
     """Return what the targets' disks give together, None without a limit."""
     return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
+
+
+def with_what_bounds(settings: Settings, point: Point, points: Sequence[Point]) -> Point:
+    """Return a point that has a bound with what that is: the payload that its line carries this way, and if the disk's.
+
+    Directions that are measured at once, all `points` of a run, share its disk.
+    """
+    if point.get("bound_mb_per_s") is None:
+        return point
+    together = points if settings.op == "mixed" else [point]
+    disk, bound = disks_bytes_per_s(settings), sum(one.number("bound_mb_per_s") for one in together) * 1e6
+    if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
+        point |= {"bound_by": BY_DISK}
+    told = path_told(settings, settings.op if settings.op == "mixed" else point["op"])
+    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 
 def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:

@@ -13,14 +13,14 @@ import attrs
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import clients, raw
-from fabtune.experiment.settings import OF_WORKLOAD, ops_of, ways_of
+from fabtune.experiment.settings import OF_WORKLOAD, common, ops_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import cross, topology
 from fabtune.lab.cpu_time import CpuTime
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
-from fabtune.model.factors import FACTORS, Settings, shown_profile
+from fabtune.model.factors import FACTORS, Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult, Value
@@ -45,7 +45,7 @@ def run_combination(settings: Settings) -> list[Point]:
     """Return one point a direction.  Raises FabtuneError when the path, the tuning or the load fails."""
     testbed = Testbed(settings)
     if settings.workload == "net":
-        return [common(settings, testbed.path, op) | figures for op, figures in raw.measure(settings, RESULTS)]
+        return [common(settings, op) | figures for op, figures in raw.measure(settings, RESULTS)]
     run(["insmod", MODULE], what="loading fabstat.ko")
     points: list[Point] = []
     disks, theirs = testbed.tune(), target_tunables()
@@ -74,7 +74,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
         if len(disks) > 1:
             taken, seen = clients.measure(disks, op, settings)
             for way, part in clients.by_way(op, seen):
-                point = common(settings, path, way) | clients.figures(taken, way, part)
+                point = common(settings, way) | clients.figures(taken, way, part)
                 found.append(with_bound(point, taken, taken.steps[0], way))
         else:
             crossed = clients.path_told(settings, op) if testbed.fabric.CROSSES_PATH else PathTold()
@@ -83,7 +83,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
             own = testbed.fabric.figures()
             for way in moved:
                 step, figures = figures_of(way, taken)
-                found.append(with_bound(common(settings, path, way) | figures | own, taken, step, way))
+                found.append(with_bound(common(settings, way) | figures | own, taken, step, way))
     if arrived:
         found = [point | crossing(settings, arrived, taken) for point in found]
     if settings.cpu == "ends":
@@ -153,21 +153,6 @@ SMALL_FILES = {
 def moved_data(taken: RunRecord, op: str) -> bool:
     """Tell whether any step of a record moved data in direction `op`."""
     return any(one.key == f"{op}_mb_per_s" for step in taken.steps for one in metrics.of_step(step))
-
-
-def common(settings: Settings, path: topology.EmulatedPath, op: str) -> Point:
-    """Return what every point says of its settings."""
-    return Point({
-        "profile": shown_profile(settings.profile, settings.known),
-        "fabric": settings.fabric,
-        "rtt_ms": path.rtt_ms,
-        "loss": settings.loss,
-        "rate_mbit": path.rate_bit_per_s / 1e6,
-        "queue_depth": settings.queue_depth,
-        "size_bytes": settings.size_bytes,
-        "seed": settings.seed,
-        "op": op,
-    })  # fmt: skip
 
 
 def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value | None]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 # Whoever looks for results passes over names that begin with a dot.
 DIRECTORY = ".earlier"
+# The last words of runs that failed and are measured again.
+FAILURES = ".failed"
 
 
 def put_aside(paths: Iterable[Path], out: Path) -> None:
@@ -32,6 +34,24 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def note_failure(run: Path, out: Path, why: str) -> None:
+    """Keep why what is in the directory `run` failed; the last time counts."""
+    path = out / FAILURES / run.relative_to(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{why}\n")
+
+
+def failure(run: Path, out: Path) -> str:
+    """Return why a run of this directory failed earlier; nothing where none did."""
+    path = out / FAILURES / run.relative_to(out)
+    return path.read_text(errors="replace").strip() if path.is_file() else ""
+
+
+def forget_failure(run: Path, out: Path) -> None:
+    """Forget why a run of this directory failed: what is measured now has nothing to do with that."""
+    (out / FAILURES / run.relative_to(out)).unlink(missing_ok=True)
 
 
 def where_kept(out: Path) -> str:

@@ -10,6 +10,8 @@ import configparser
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import tempfile
 import time
@@ -25,6 +27,7 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, ways_of
+from fabtune.experiment.taking_back import taken_back_whole
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
 from fabtune.measure import interleave, measured, metrics, recordfile, workload
@@ -33,6 +36,7 @@ from fabtune.model.document import printed
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
+from fabtune.tune import signals
 
 # What a fleet can be told; its path, kernels, sessions and targets are what they are.
 _OURS = ("profile", "workload", "size", "depth", "op", "ramp", "runtime")
@@ -47,6 +51,10 @@ _MOST_AT_ONCE, _BYTES_EACH = 200, 50 << 20
 _MEMINFO = Path("/proc/meminfo")
 # What starting a process for each host and reaching it takes before all of them can look: the first waits for the last.
 _REACH_S, _REACH_HOST_S = 5.0, 0.15
+
+
+class NotTakenBackError(FabtuneError):
+    """A profile may still be in force on hosts of a fleet; the message says where, why and what to do."""
 
 
 @attrs.frozen
@@ -86,18 +94,23 @@ def run_all(
     """Run what is not there yet, one after another in random blocks, and return all points in the order of `runs`.
 
     Raises RunsFailedError naming every host that failed; the others' records stay.  After each run, a failed or
-    interrupted one too, the profile is taken back on every host that can be reached.
+    interrupted one too, the profile is taken back on every host that can be reached; where that fails somewhere, no
+    other run is begun: it would be measured with a profile in force that it does not name.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
-    make_room(waiting)
+    make_room(waiting, resume=resume)
     progress.begin([(run.name, _expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
         try:
             with progress.step(run.name):
-                _run(definition, run, inventory, allow_relogin)
+                _run(definition, run, inventory, allow_relogin, progress)
         except FabtuneError as error:
             failures.append(f"{run.name}: {error}")
+            # At once: whatever ends the others could hide it.
+            progress.say(failures[-1])
+            if isinstance(error, NotTakenBackError):
+                break
     refuse_failures(failures, runs)
     return [point for run in runs for point in run.points()]
 
@@ -107,32 +120,60 @@ def _expected_s(run: Run) -> float:
     return 2 * float(run.settings.ramp_s + run.settings.runtime_s + 20) + 30
 
 
-def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool) -> None:
+def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: bool, progress: Progress) -> None:
     run.directory.mkdir(parents=True)
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
     untouched = settings.profile == UNTOUCHED
-    run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning))
+    try:
+        run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress))
+    except KeyboardInterrupt:
+        # What somebody ended has not failed.
+        shutil.rmtree(run.directory)
+        raise
 
 
-def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any]) -> list[Point]:
-    """Measure with the profile in force and take it back, whatever happened; one error tells all that did."""
-    problems = []
-    points: list[Point] = []
+def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any], progress: Progress) -> list[Point]:
+    """Measure with the profile in force and take it back, whatever happened.
+
+    Raises NotTakenBackError, which tells how the run ended as well, where the profile is not back everywhere.
+    """
     try:
         _play("apply", inventory, tuning, run.directory)
         points = _measure(run, inventory)
-    except FabtuneError as error:
-        problems.append(str(error))
-    finally:
-        try:
-            _play("revert", inventory, tuning, run.directory)
-        except FabtuneError as error:
-            problems.append(f"not taken back everywhere: {error}")
-    if problems:
-        raise FabtuneError("\n  ".join(problems))
+    except KeyboardInterrupt:
+        _take_back(run, inventory, tuning, "interrupted", progress)
+        raise
+    except BaseException as error:
+        _take_back(run, inventory, tuning, str(error) or type(error).__name__, progress)
+        raise
+    _take_back(run, inventory, tuning, "", progress)
     return points
+
+
+def _take_back(run: Run, inventory: Inventory, tuning: Mapping[str, Any], ended: str, progress: Progress) -> None:
+    """Take the profile back after a run that `ended` so; not even a second Ctrl-C stops that.
+
+    Raises NotTakenBackError, and KeyboardInterrupt where a signal came meanwhile.
+    """
+
+    def back() -> None:
+        if ended:
+            signals.unfailing(progress.say)(f"{run.name}: {ended.splitlines()[0]}; taking the profile back ...")
+        _play("revert", inventory, tuning, run.directory)
+
+    left, interrupted = taken_back_whole(back)
+    if left:
+        command = ["ansible-playbook", "--inventory", str(inventory.path), "fabtune.fleet.revert"]
+        command += ["--extra-vars", "allow_relogin=true"] if tuning["allow_relogin"] else []
+        again = shlex.join(["env", f"ANSIBLE_COLLECTIONS_PATH={data_dir('ansible')}", *command])
+        lines = [ended or "interrupted"] if ended or interrupted else []
+        lines.append(f"not taken back everywhere: {left}")
+        lines.append(f"take it back, once all hosts can be reached, with: {again}")
+        raise NotTakenBackError("\n  ".join(lines))
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _measure(run: Run, inventory: Inventory) -> list[Point]:
@@ -287,8 +328,10 @@ def _to_its_end(command: Sequence[str], environment: Mapping[str, str], sink: An
     try:
         return process.wait()
     except BaseException:
-        os.killpg(process.pid, signal.SIGINT)
-        if not ended(process, 30):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        # A second Ctrl-C would leave it running beside the playbook that takes back.
+        with signals.held_back():
+            os.killpg(process.pid, signal.SIGINT)
+            if not ended(process, 30):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         raise

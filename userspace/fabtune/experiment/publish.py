@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from fabtune.experiment import results
+from fabtune.experiment import derived, results
 from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.present import images_of
@@ -140,7 +140,7 @@ def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
     """
     index, wrong = results.keep_suite(directory)
     unread = [one.place for one in wrong]
-    complaints = [*(one for one in resulttree.check(directory) if one.place not in unread), *wrong]
+    complaints = [*(one for one in derived.complaints(directory) if one.place not in unread), *wrong]
     for one in index.experiments:
         below = directory / one.directory
         read = resulttree.read_experiment(below / resulttree.INDEX)

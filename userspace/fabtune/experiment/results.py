@@ -5,12 +5,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
-from xml.etree import ElementTree
 
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment import earlier
+from fabtune.experiment import derived, earlier
 from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
 from fabtune.host import files
@@ -26,10 +25,7 @@ from fabtune.model.results import (
     Status,
     SuiteIndex,
 )  # fmt: skip
-from fabtune.model.runrecord import Value
 
-SUMMARY = "summary.json"
-XML = "testrun.xml"
 # Pages of all runs together.
 VIEWS = ("figures.html", "report.html")
 
@@ -46,7 +42,7 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
         name=definition.name,
         summary=definition.summary,
         source=definition.source,
-        clock=definition.clock,
+        clock=next((run.clock for run in runs), definition.clock),
         seeds=definition.seeds,
         factors={name: tuple(values) for name, values in definition.factors.items()},
         fixed=dict(definition.fixed),
@@ -65,14 +61,14 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
 
 def keep_points(points: Sequence[Point], out: Path) -> Path:
     """Write every point of an experiment to its directory and return the file."""
-    path = out / SUMMARY
+    path = out / derived.SUMMARY
     path.write_text(keptrun.as_text(points))
     return path
 
 
 def withdraw(out: Path) -> None:
     """Put aside what shows the runs of an experiment that is about to be measured: they will not be those any more."""
-    earlier.put_aside([out / name for name in (SUMMARY, *VIEWS)], out)
+    earlier.put_aside([out / name for name in (derived.SUMMARY, *VIEWS)], out)
 
 
 def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
@@ -102,6 +98,7 @@ def _entry(run: Run, out: Path) -> RunEntry:
         files=tuple(keptrun.names_of(run.directory)),
         points=state.points,
         why=state.why,
+        failed_before=run.failed_before if state.status == "measured" else "",
         origin=state.origin,
     )
 
@@ -148,43 +145,4 @@ def write(index: ExperimentIndex | SuiteIndex, directory: Path) -> None:
     """Write `index` to `directory` as JSON, an experiment's as XML too; each whole or not at all."""
     files.replace(directory / INDEX, json.dumps(FORMAT.write(index), indent=1, sort_keys=True) + "\n")
     if isinstance(index, ExperimentIndex):
-        files.replace(directory / XML, to_xml(index))
-
-
-def to_xml(index: ExperimentIndex) -> str:
-    """Return an experiment's index as XML: options with their values, then combinations, runs and their figures."""
-    root = ElementTree.Element("testrun", name=index.name, clock=index.clock, schema="1")
-    for key in ("summary", "source"):
-        ElementTree.SubElement(root, key).text = getattr(index, key)
-    for command in index.commands:
-        ElementTree.SubElement(root, "command").text = command
-    for name, values in (*index.factors.items(), *((name, (value,)) for name, value in index.fixed.items())):
-        option = ElementTree.SubElement(root, "option", name=name)
-        for value in values:
-            ElementTree.SubElement(option, "value").text = str(value)
-    for cell in index.combinations:
-        combination = ElementTree.SubElement(root, "combination", name=cell.name)
-        for name, value in cell.factors.items():
-            ElementTree.SubElement(combination, "option", name=name).text = str(value)
-        for run in cell.runs:
-            _run(combination, run)
-    ElementTree.indent(root)
-    # Plain ASCII, other letters as references: the file reads the same whatever locale writes it.
-    text: bytes = ElementTree.tostring(root, encoding="us-ascii", xml_declaration=True)
-    return text.decode() + "\n"
-
-
-def _run(parent: ElementTree.Element, run: RunEntry) -> None:
-    element = ElementTree.SubElement(parent, "run", number=str(run.number), directory=run.directory, status=run.status)
-    for name, value in run.settings.items():
-        ElementTree.SubElement(element, "setting", name=name).text = _text(value)
-    for file in run.files:
-        ElementTree.SubElement(element, "file").text = file
-    for point in run.points:
-        result = ElementTree.SubElement(element, "result")
-        for name, value in point.items():
-            ElementTree.SubElement(result, "figure", name=name).text = _text(value)
-
-
-def _text(value: Value | None) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+        files.replace(directory / derived.XML, derived.to_xml(index))

@@ -8,7 +8,8 @@ from fabtune.errors import InputError
 from fabtune.lab import fabrics
 from fabtune.measure import workload
 from fabtune.model import factors
-from fabtune.model.factors import FACTORS, Settings
+from fabtune.model.factors import FACTORS, Settings, shown_profile
+from fabtune.model.results import Point
 
 # The factors that set a workload's parameters of these names.
 OF_WORKLOAD = {
@@ -49,6 +50,21 @@ def ops_of(settings: Settings) -> tuple[str, ...]:
 def ways_of(op: str) -> tuple[str, ...]:
     """Return the directions that measuring `op` may move data in."""
     return ("read", "write") if op == "mixed" else (op,)
+
+
+def common(settings: Settings, op: str) -> Point:
+    """Return what every point says of its settings."""
+    return Point({
+        "profile": shown_profile(settings.profile, settings.known),
+        "fabric": settings.fabric,
+        "rtt_ms": settings.rtt_ms,
+        "loss": settings.loss,
+        "rate_mbit": settings.rate_bit_per_s / 1e6,
+        "queue_depth": settings.queue_depth,
+        "size_bytes": settings.size_bytes,
+        "seed": settings.seed,
+        "op": op,
+    })  # fmt: skip
 
 
 def check_settings(settings: Settings, where: str) -> None:

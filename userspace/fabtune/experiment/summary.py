@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Sides, judge_together
+from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
+from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 
 # What is looked at first, and judged: declared before any run.
@@ -29,6 +30,8 @@ _MEASURED = (
 _CPU = "cpu_s_per_gb"
 _BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
+# What a point without figures says of its run: that it failed, or that its own figures cannot be right.
+UNTOLD, FAILED, LEFT_OUT = "untold", "failed", "left_out"
 # Times are known to a bucket of fabstat at least, those of fio better.
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
@@ -38,17 +41,21 @@ def rounded_of(figure: str) -> float:
     return _ROUNDED.get(figure, 0.0)
 
 
+# Why runs are left out.
+CANNOT_BE_RIGHT = "since their own figures cannot be right"
+
+
 @attrs.frozen
 class Summary:
     """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
 
-    `by_seed` are the values of the figures that are judged.  Beside these, so many runs `failed`.
+    The point has as ``failed`` and ``left_out`` how many others there are, and no figures where there are others alone.
+    `by_seed` are the values of the figures that are judged.
     """
 
     factors: dict[str, str]
     point: Point
     by_seed: dict[str, dict[int, float]]
-    failed: int = 0
 
     @property
     def row(self) -> Point:
@@ -62,14 +69,23 @@ class Summary:
 
     def unfair(self, figure: str = PRIMARY) -> str:
         """Return why its runs are no fair sample of a figure; nothing where they are."""
-        ended, told, name = int(self.point["seeds"]), len(self.by_seed[figure]), self.point.get("profile")
-        if self.failed:
-            return f"{self.failed} of {self.failed + ended} runs of {name} failed; the others are no fair sample"
-        if figure == PRIMARY or told == ended:
-            return ""
+        name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
+        ended, told = int(self.point["seeds"]), len(self.by_seed[figure])
+        runs = failed + out + ended
+        said = [failed_of(failed, runs, name)] if failed else []
+        if out and failed + out == runs:
+            whose = counted(runs, "run")
+            said.append(f"{out} of {whose} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}")
+        if said or figure == PRIMARY or told == ended:
+            return "; ".join(said)
         if not told:
             return f"no run of {name} tells it"
         return f"{ended - told} of {ended} runs of {name} do not tell it; the others are no fair sample"
+
+    @property
+    def tells(self) -> bool:
+        """Whether there is a figure to judge, or a run that should have left one."""
+        return bool(self.by_seed[PRIMARY]) or FAILED in self.point or LEFT_OUT in self.point
 
     @property
     def _others(self) -> tuple[str, ...]:
@@ -78,22 +94,19 @@ class Summary:
         return (*texts, str(self.point.get("op")), str(self.point.get("host")))
 
 
-def summarise(
-    rows: Sequence[tuple[Mapping[str, str], Point]], failed: Sequence[Mapping[str, str]] = ()
-) -> list[Summary]:
+def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
     """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
 
     A row of another profile than the first is judged against that of the same other factors: `untouched`, else
     ``default``, else whichever profile comes first.  All of them are judged together, so that their number makes no
-    difference certain.  What runs with the factors of one that `failed` tell is no verdict.
+    difference certain.  A point that is UNTOLD stands for a run without figures: beside one that failed the others
+    are no verdict.
     """
-    failures = [_told(factors) for factors in failed]
     cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
     for factors, point in rows:
         told = _told(factors)
         cells.setdefault((*told.values(), point.get("op"), point.get("host")), []).append((told, point))
-    found = [_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()]
-    return _with_gains([attrs.evolve(row, failed=failures.count(row.factors)) for row in found])
+    return _with_gains([_summary(mine[0][0], [point for _, point in mine]) for mine in cells.values()])
 
 
 def _told(factors: Mapping[str, str]) -> dict[str, str]:
@@ -101,8 +114,12 @@ def _told(factors: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in factors.items() if name != _OF_SEED}
 
 
-def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
+def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
+    points = [point for point in every if UNTOLD not in point]
+    untold = [point[UNTOLD] for point in every if UNTOLD in point]
     merged: dict[str, Value | None] = {}
+    if not points:
+        merged = {name: value for name, value in every[0].items() if name not in (UNTOLD, _OF_SEED)} | {PRIMARY: None}
     for name in dict.fromkeys(name for point in points for name in point if name != _OF_SEED):
         values = [point[name] for point in points if point.get(name) is not None]
         if not values or not all(isinstance(value, int | float) for value in values):
@@ -118,6 +135,7 @@ def _summary(factors: dict[str, str], points: Sequence[Point]) -> Summary:
     if _LIMITS in merged:
         merged[_LIMITS] = _most_said([point for point in points if point.get(_LIMITS)])
     merged["seeds"] = len(points)
+    merged |= {kind: untold.count(kind) for kind in dict.fromkeys(untold)}
     by_seed = {
         figure: {
             int(point.get(_OF_SEED) or number): float(point[figure])
@@ -166,11 +184,12 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     names = dict.fromkeys(str(row.point.get("profile")) for row in rows)
     first = baseline(names)
     bases = {row._others: row for row in rows if str(row.point.get("profile")) == first}
-    held = [(row, base) for row in rows if (base := bases.get(row._others)) and base is not row]
+    pairs = [(row, base) for row in rows if (base := bases.get(row._others)) and base is not row]
+    held = [(row, base) for row, base in pairs if base.tells and row.tells]
     gains: dict[int, dict[str, Value | None]] = {}
-    primary = [(row, sides) for row, base in held if (sides := _sides(PRIMARY, base, row)).n]
+    primary = [(row, _sides(PRIMARY, base, row)) for row, base in held]
     for (row, sides), judgement in zip(primary, judge_together([sides for _, sides in primary]), strict=True):
-        gain = row.point[PRIMARY] / statistics.median(sides.a) if statistics.median(sides.a) else None
+        gain = row.point[PRIMARY] / statistics.median(sides.a) if sides.a and statistics.median(sides.a) else None
         gains[id(row)] = {
             "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
             "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
@@ -179,7 +198,7 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
         (row, figure, _sides(figure, base, row))
         for row, base in held
         for figure in _BESIDE
-        if id(row) in gains and (base.by_seed[figure] or row.by_seed[figure])
+        if base.by_seed[figure] or row.by_seed[figure]
     ]
     for (row, figure, _), judgement in zip(beside, judge_together([one[-1] for one in beside]), strict=True):
         if figure == _CPU:

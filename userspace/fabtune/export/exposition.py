@@ -317,7 +317,7 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
         ),
         (
             "fabtune_guard_path_rtt_seconds",
-            "Round trip of the path that a profile in force was planned for, as it is now.",
+            "Longest round trip, as it is now, of the connections that a profile in force was planned for.",
             _of_paths(lambda path: path.rtt_s),
         ),
         (

@@ -35,6 +35,11 @@ def save(document: Document) -> None:
     files.keep(path, (json.dumps(attrs.asdict(document)) + "\n").encode(), 0o644, over=True)
 
 
+def unpublish(kind: type[Document]) -> None:
+    """Remove what was saved: nobody stands for it any more.  Raises OSError."""
+    (runtime_dir() / kind.FILE).unlink(missing_ok=True)
+
+
 def saved(kind: type[_Document]) -> _Document | None:
     """Return what was saved last; None where there is nothing.  Raises InputError for what cannot be read."""
     path = runtime_dir() / kind.FILE

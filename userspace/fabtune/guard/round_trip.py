@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Tells when a path's round trip has moved to another value and stays there."""
+"""Tells when a connection's round trip is at rest, and whether it is another one than before."""
 
 from collections import deque
 
@@ -16,14 +16,18 @@ _SLACK_MS = 0.5
 
 @attrs.define
 class RoundTrip:
-    """A path's round trip, look by look, beside the `planned_ms` that values were computed for."""
+    """A connection's round trip, look by look: what looks agreed on last, if they ever did, and the longest of that."""
 
-    planned_ms: float
+    longest_ms: float = 0.0
+    settled_ms: float | None = None
     _seen_ms: deque[float] = attrs.field(factory=lambda: deque(maxlen=_LOOKS))
 
     def look(self, rtt_ms: float) -> None:
         """Take what TCP says now, smoothed."""
         self._seen_ms.append(rtt_ms)
+        now_ms = self.now_ms
+        if now_ms is not None:
+            self.settled_ms, self.longest_ms = now_ms, max(self.longest_ms, now_ms)
 
     @property
     def now_ms(self) -> float | None:
@@ -32,12 +36,6 @@ class RoundTrip:
             return None
         least, most = min(self._seen_ms), max(self._seen_ms)
         return least if most <= least * _ALIKE + _SLACK_MS else None
-
-    @property
-    def moved_to_ms(self) -> float | None:
-        """The new round trip where it is steady and not the planned one; else None."""
-        now = self.now_ms
-        return now if now is not None and has_moved(self.planned_ms, now) else None
 
 
 def has_moved(before_ms: float, now_ms: float) -> bool:

@@ -6,6 +6,7 @@ wrote, or that a path that moved needs by now and nobody has set: each time an o
 What somebody else has set stays his.
 """
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
-from fabtune.guard.round_trip import RoundTrip, has_moved
+from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
@@ -27,8 +28,12 @@ from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.verify import Drift, verify
 
-# Values are compared so often, and at once when sessions have come or gone.
+# Values are compared so often, and at once when sessions have come or gone; none is told of oftener.
 VERIFY_EVERY_S = 60.0
+# A session's disks are there, and have what a unit writes to them, so long after it.
+_DISKS_S = 10.0
+# What was not so for this long has passed: when it is so again, that is news.
+_PASSED_S = 600.0
 # A path that changes oftener than this in an hour is reported and no longer followed: that is no change of path.
 _MOST_FOLLOWED, _IN_S = 12, 3600.0
 # A value that is undone oftener than this in an hour is somebody's who goes on: it is reported and left to him.
@@ -58,11 +63,16 @@ class Guard:
 
     heal: bool
     _drifts: frozenset[str] | None = None
+    # What each value that has drifted was when it was told of last, and when what was told.
+    _told: dict[str, str] = attrs.field(factory=dict)
+    _told_at_s: dict[tuple[str, str], float] = attrs.field(factory=dict)
     _sessions: tuple[int, ...] = ()
+    _came: bool = False
     _verify_at_s: float = 0.0
     _paths: dict[Key, SeenPath] = attrs.field(factory=dict)
     _followed_at_s: deque[float] = attrs.field(factory=deque)
-    _refused: set[str] = attrs.field(factory=set)
+    # When each obstacle was met last.
+    _met_at_s: dict[str, float] = attrs.field(factory=dict)
     # When each value was written again, and those that no longer are.
     _healed_at_s: dict[Place, deque[float]] = attrs.field(factory=dict)
     _weary: set[Place] = attrs.field(factory=set)
@@ -89,6 +99,11 @@ class Guard:
             told += self._once("not-published", f"{kept.runtime_dir()}: {error.strerror}: no metric shows it")
         return told
 
+    def end(self) -> None:
+        """Withdraw the watch from the metrics.  Of one that fails they stay, and grow old."""
+        with contextlib.suppress(OSError):
+            kept.unpublish(Guarded)
+
     def _publish(self) -> None:
         outcome = Guarded.of(time.time(), self.heal, self._healed, self._changes, self._watched())
         kept.save(outcome)
@@ -105,35 +120,41 @@ class Guard:
         return self._applied
 
     def _once(self, kind: str, text: str) -> list[Told]:
-        """Return what is to be told, nothing the second time."""
-        if text in self._refused:
-            return []
-        self._refused.add(text)
-        return [Told(kind, WARNING, text)]
+        """Return what is to be told, nothing as long as it goes on."""
+        now_s = time.monotonic()
+        self._met_at_s = {one: at_s for one, at_s in self._met_at_s.items() if now_s - at_s < _PASSED_S}
+        goes_on = text in self._met_at_s
+        self._met_at_s[text] = now_s
+        return [] if goes_on else [Told(kind, WARNING, text)]
 
     def _look_at_values(self, sessions: Sequence[Session], progress: Callable[[str], None]) -> Iterator[Told]:
         present, now_s = tuple(sorted(one.sid for one in sessions)), time.monotonic()
         if self._drifts is not None and present == self._sessions and now_s < self._verify_at_s:
             return
         came = self._drifts is not None and bool(set(present) - set(self._sessions))
-        self._sessions, self._verify_at_s = present, now_s + VERIFY_EVERY_S
+        kind = "session-returned" if came or self._came else "drift"
+        self._sessions, self._came = present, came
+        self._verify_at_s = now_s + (_DISKS_S if came else VERIFY_EVERY_S)
         drifts = verify(None, ROLES, "")
         if self.heal and any(one.drifted for one in drifts) and not journal.at_work():
             yield from self._write_again(progress)
             drifts = verify(None, ROLES, "")
         self._new = drifts
-        yield from self._told_of(drifts, "session-returned" if came else "drift")
+        yield from self._told_of(drifts, kind)
 
     def _told_of(self, drifts: Sequence[Drift], kind: str) -> Iterator[Told]:
         """Yield what has drifted and what is right again since the last comparison."""
         found = {f"{one.tunable} of {one.device}": one for one in drifts if one.drifted}
-        before = self._drifts or frozenset()
+        now_s = time.monotonic()
+        self._told_at_s = {one: at_s for one, at_s in self._told_at_s.items() if now_s - at_s < VERIFY_EVERY_S}
         for name, one in found.items():
-            if name not in before:
+            was = "gone" if one.found is None else one.found
+            if self._told.get(name) != was and (name, was) not in self._told_at_s:
                 note = f": {one.note}" if one.note else ""
-                was = "gone" if one.found is None else one.found
                 yield Told(kind, WARNING, f"{name} is {was}, applied was {one.expected}{note}")
-        for name in sorted(before - set(found)):
+                self._told[name], self._told_at_s[name, was] = was, now_s
+        for name in sorted(self._told.keys() - found.keys()):
+            del self._told[name]
             yield Told("as-applied", NOTICE, f"{name} is as applied again, or no longer in force")
         self._drifts = frozenset(found)
 
@@ -171,9 +192,9 @@ class Guard:
             header = applied.header
             assert header.rtt_ms is not None
             key = header.profile, header.roles, header.netns
-            path = self._paths.get(key) or SeenPath(RoundTrip(header.rtt_ms))
-            if path.trip.planned_ms != header.rtt_ms:
-                path = attrs.evolve(path, trip=RoundTrip(header.rtt_ms), told_ms=None, tried_ms=None)
+            path = self._paths.get(key) or SeenPath(header.rtt_ms)
+            if path.planned_ms != header.rtt_ms:
+                path = attrs.evolve(path, planned_ms=header.rtt_ms, told_ms=None, tried_ms=None)
             present[key] = path
             try:
                 if found := _connections(header.netns, around):
@@ -184,16 +205,19 @@ class Guard:
         self._paths = present
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
-        moved_ms, now_ms = path.trip.moved_to_ms, path.trip.now_ms
+        moved_ms, now_ms = path.moved_to_ms, path.now_ms
         name = _name(applied)
         if moved_ms is None:
             if path.told_ms is not None and now_ms is not None:
                 path.told_ms = None
-                yield Told("path-back", NOTICE, f"{name}: its round trip is {now_ms:.1f} ms, as planned, again")
+                text = f"its round trip is {now_ms:.1f} ms, as planned, again"
+                if has_moved(path.planned_ms, now_ms):
+                    text = f"the connection that had moved is gone, the longest of the others has {now_ms:.1f} ms"
+                yield Told("path-back", NOTICE, f"{name}: {text}")
             return
         if not _alike(path.told_ms, moved_ms):
             path.told_ms = moved_ms
-            planned = f"its values were planned for {path.trip.planned_ms:.1f} ms"
+            planned = f"its values were planned for {path.planned_ms:.1f} ms"
             yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}")
         if self.heal:
             yield from self._follow(applied, path, moved_ms, progress)
@@ -235,9 +259,9 @@ class Guard:
 
     def _watched(self) -> list[WatchedPath]:
         return [
-            WatchedPath(profile, " and ".join(roles), netns, path.trip.planned_ms / 1e3, now_ms / 1e3)
+            WatchedPath(profile, " and ".join(roles), netns, path.planned_ms / 1e3, now_ms / 1e3)
             for (profile, roles, netns), path in self._paths.items()
-            if (now_ms := path.trip.now_ms) is not None
+            if (now_ms := path.now_ms) is not None
         ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What an apply's path shows look by look: its round trip, where that is no queue of the load's own."""
+"""What an apply's path shows look by look: its longest round trip, where that is no queue of the load's own."""
 
 import time
 from collections.abc import Sequence
@@ -20,24 +20,54 @@ _Ends = tuple[str, int, str, int]
 
 @attrs.define
 class SeenPath:
-    """The path that an apply was for: `told_ms` was told, for `tried_ms` there was nothing to write."""
+    """The path that an apply was planned for: `told_ms` was told, for `tried_ms` there was nothing to write.
 
-    trip: RoundTrip
+    Plans are for the longest of the connections' round trips.  Each connection has its own: what one that rests showed
+    last stands beside any that is busy, until the connection is gone.
+    """
+
+    planned_ms: float
     told_ms: float | None = None
     tried_ms: float | None = None
     rests_until_s: float = 0.0
+    trips: dict[_Ends, RoundTrip] = attrs.field(factory=dict)
+    # The longest round trip that connections had which are gone, by addresses: for those that are made anew.
+    gone_ms: dict[tuple[str, str], float] = attrs.field(factory=dict)
     # When its connections were looked at last, and the bytes of each that were acknowledged and received by then.
     looked_at_s: float = 0.0
     flow: dict[_Ends, tuple[int, int]] = attrs.field(factory=dict)
     # The most that moved from one look to the next one over the path as it was.
     most_bytes_per_s: float = 0.0
 
-    def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
-        """See the longest round trip: plans are for the longest.
+    @property
+    def now_ms(self) -> float | None:
+        """The longest round trip, None while it is not at rest, or while one that is not known yet may be longer."""
+        settled = [(one.settled_ms, one) for one in self.trips.values() if one.settled_ms is not None]
+        longest_ms, longest = max(settled, key=lambda pair: pair[0], default=(0.0, None))
+        if longest is None or (len(settled) < len(self.trips) and not self._is_longer(longest_ms)):
+            return None
+        return longest.now_ms
 
-        TCP knows it from what was acknowledged: a connection for which nothing was since the last look tells the same
+    @property
+    def moved_to_ms(self) -> float | None:
+        """The new round trip where it is steady and not the planned one; else None.
+
+        It is a shorter one only where a connection that had the planned one has it: else that connection is away.
+        """
+        now_ms = self.now_ms
+        if now_ms is None or not has_moved(self.planned_ms, now_ms):
+            return None
+        longest_ms = max(one.longest_ms for one in self.trips.values())
+        is_its = longest_ms > self.planned_ms or not has_moved(self.planned_ms, longest_ms)
+        return now_ms if is_its else None
+
+    def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
+        """See the round trips of the connections that are there.
+
+        TCP knows one from what was acknowledged: a connection for which nothing was since the last look tells the same
         once more.  A longer one that a queue of the load's own explains is not looked at.
         """
+        self._forget_all_but({_ends(one) for one in found})
         before, since_s = self.flow, self.looked_at_s
         self.flow = {_ends(one): (one.acked_bytes, one.received_bytes) for one in found}
         self.looked_at_s = time.monotonic()
@@ -51,18 +81,25 @@ class SeenPath:
             sum(one.received_bytes - received for one, _, received in known),
         )
         bytes_per_s = moved / max(self.looked_at_s - since_s, 1e-9)
-        longest = max(live, key=lambda one: one.rtt_ms)
-        if self._is_longer(longest.rtt_ms) and self._may_be_queue(longest, bytes_per_s, rate_bit_per_s):
+        longer = [one for one in live if self._is_longer(one.rtt_ms)]
+        queues = {_ends(one) for one in longer if self._may_be_queue(one, bytes_per_s, rate_bit_per_s)}
+        if len(queues) == len(longer):
             self.most_bytes_per_s = max(self.most_bytes_per_s, bytes_per_s)
-            return
-        if not self._is_longer(longest.rtt_ms):
-            self.most_bytes_per_s = max(self.most_bytes_per_s, bytes_per_s)
-        self.trip.look(longest.rtt_ms)
+        for one in live:
+            if _ends(one) not in queues:
+                self.trips[_ends(one)].look(one.rtt_ms)
+
+    def _forget_all_but(self, there: set[_Ends]) -> None:
+        for ends in self.trips.keys() - there:
+            addresses = ends[0], ends[2]
+            self.gone_ms[addresses] = max(self.gone_ms.get(addresses, 0.0), self.trips.pop(ends).longest_ms)
+        for ends in there - self.trips.keys():
+            self.trips[ends] = RoundTrip(self.gone_ms.get((ends[0], ends[2]), 0.0))
 
     def _is_longer(self, rtt_ms: float) -> bool:
-        return rtt_ms > self.trip.planned_ms and has_moved(self.trip.planned_ms, rtt_ms)
+        return rtt_ms > self.planned_ms and has_moved(self.planned_ms, rtt_ms)
 
-    def _may_be_queue(self, longest: TcpSocket, bytes_per_s: float, rate_bit_per_s: float | None) -> bool:
+    def _may_be_queue(self, one: TcpSocket, bytes_per_s: float, rate_bit_per_s: float | None) -> bool:
         """Tell whether a longer round trip may be that of a queue that the load itself fills.
 
         Buffers for it would make that queue longer still, and the next ones for that.
@@ -78,7 +115,7 @@ class SeenPath:
         # With no such load to compare, who told a rate is believed; else TCP keeps the least round trip of minutes.  Of
         # a load that has ended it tells smoothed times of its queue for a while.
         told = rate_bit_per_s is not None and bytes_per_s >= _LOAD_BYTES_PER_S
-        return not told and not self._is_longer(longest.path_rtt_ms)
+        return not told and not self._is_longer(one.path_rtt_ms)
 
 
 def _ends(one: TcpSocket) -> _Ends:

@@ -22,6 +22,7 @@ BYTES_TOLERANCE = 0.02
 DEPTH_TOLERANCE = 0.03
 R2T_TOLERANCE = 0.02
 ON_TIME_TOLERANCE = 0.1
+_ALL_STEPS = "a run that reached its end did all of its steps"
 # The basic header segment of every PDU (RFC 7143, 11.2); room for what is neither command nor data, such as pings.
 HEADER_BYTES = 48
 OTHER_BYTES = 4096
@@ -54,6 +55,29 @@ def of_record(record: RunRecord) -> list[LawCheck]:
                 check = law(record, result)
                 if check is not None:
                     found.append(check)
+    return found + [
+        LawCheck(step, _ALL_STEPS, FAIL, why, "figures of each, and no error", voids=True)
+        for step, why in left_undone(record)
+    ]
+
+
+def left_undone(record: RunRecord) -> list[tuple[str, str]]:
+    """Return the steps that a complete run did not do, or with an error, and why: it is as good as failed."""
+    if not record.complete:
+        return []
+    found = [("", record.problem)] if record.problem else []
+    if not record.steps and record.workload.name != "net":
+        found.append(("", "no step at all"))
+    for step in record.steps:
+        if step.skipped or step.must_fail:
+            continue
+        errors = step.document.errors
+        if step.problem:
+            found.append((step.name, step.problem))
+        elif errors:
+            found.append((step.name, f"fio ended with error {', '.join(errors)}"))
+        elif step.iperf3 is None and not step.document.jobs:
+            found.append((step.name, "nothing measured"))
     return found
 
 
@@ -65,6 +89,12 @@ def failed(record: RunRecord) -> list[LawCheck]:
 def voiding(record: RunRecord) -> list[LawCheck]:
     """Return the broken laws for which the record's own figures cannot be right, so that it is left out."""
     return [check for check in failed(record) if check.voids]
+
+
+def void_because(record: RunRecord) -> str:
+    """Return the laws for which `record` is left out, in words; nothing where there is none."""
+    broken = voiding(record)
+    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
 
 
 def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | None = None) -> float | None:
@@ -95,9 +125,9 @@ def negotiated_bursts(result: StepResult) -> Bursts | None:
 
 
 def bursts_of(values: Mapping[str, str]) -> Bursts | None:
-    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing."""
+    """Return negotiated values (RFC 7143 names) as bursts, None when one is missing or none that there can be."""
     try:
-        return Bursts(
+        found = Bursts(
             first_burst_bytes=int(values["FirstBurstLength"]),
             max_burst_bytes=int(values["MaxBurstLength"]),
             target_mrdsl_bytes=int(values["MaxXmitDataSegmentLength"]),
@@ -107,11 +137,14 @@ def bursts_of(values: Mapping[str, str]) -> Bursts | None:
         )
     except (KeyError, ValueError):
         return None
+    sizes = (found.first_burst_bytes, found.max_burst_bytes, found.target_mrdsl_bytes, found.outstanding_r2t)
+    return found if min(sizes) > 0 else None
 
 
 def _largest_request(record: RunRecord) -> int:
     """Return the bytes above which the kernel splits a request."""
-    return int(record.target.queue.get("max_sectors_kb", 2**21)) * 1024
+    said = record.target.queue.get("max_sectors_kb", "")
+    return int(said) * 1024 if said.isdecimal() and int(said) else 2**31
 
 
 def _bound(record: RunRecord, result: StepResult) -> LawCheck | None:

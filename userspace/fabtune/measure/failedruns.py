@@ -14,13 +14,17 @@ from fabtune.errors import InputError
 from fabtune.measure import keptrun, recordfile, resulttree
 from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry
 from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.model.units import counted
 
 
 @attrs.frozen
 class _Failed:
-    """A failed run: its entry in the index that stands in `top`, its directory, why it failed and how to repeat it."""
+    """A failed run: its entry in the index that stands in `top`, its directory, why it failed and how to repeat it.
 
-    cell: CombinationEntry
+    `cells` are its combination, and those that differ from it in their profile alone.
+    """
+
+    cells: tuple[CombinationEntry, ...]
     entry: RunEntry
     top: Path
     directory: Path
@@ -38,15 +42,57 @@ def stand_ins(directory: Path) -> list[RunRecord]:
     These are without figures; each says why, and how to measure it again.
     """
     return [
-        _without_figures(recordfile.read(like), one, name)
+        _without_figures(like, one, name)
         for one in _failed(directory)
-        for name, like in _of_others(one).items()
+        for name, path in _of_others(one).items()
+        for like in resulttree.with_clocks([recordfile.read(path)], path)
         if not (one.directory / name).exists()
+    ]
+
+
+def records_at(directory: Path) -> list[Path]:
+    """Return the run records below `directory`.  Raises InputError where there is none, and why where all failed."""
+    try:
+        return recordfile.find(directory)
+    except InputError:
+        if not (failed := find(directory)):
+            raise
+        run, why = failed[0]
+        runs = f"{counted(len(failed), 'run')}, all of which failed"
+        raise InputError(f"{directory}: {runs}: {run.relative_to(directory)}: {why}") from None
+
+
+def measured_again(directory: Path) -> list[tuple[Path, str]]:
+    """Return the runs at and below `directory` that failed before they were measured, each with why."""
+    return [
+        (directory / run.relative_to(directory.resolve()), entry.failed_before)
+        for _, _, _, entry, run in _entries(directory)
+        if entry.failed_before
     ]
 
 
 def _failed(directory: Path) -> Iterator[_Failed]:
     """Go through the failed runs at and below `directory`."""
+    place = directory.resolve()
+    for top, index, cell, entry, run in _entries(directory):
+        # One that has been measured since the index was written is none.
+        if entry.status != "failed" or (run / keptrun.NOTE).exists():
+            continue
+        out = directory / top.relative_to(place) if top.is_relative_to(place) else top
+        command = [*shlex.split(index.commands[0] if index.commands else "fabtune run"), "--out", str(out), "--resume"]
+        again = f"`{shlex.join(command)}` measures it again alone"
+        others = (one for one in index.combinations if one is not cell and _point(one) == _point(cell))
+        shown = directory / run.relative_to(place)
+        yield _Failed((cell, *others), entry, top, shown, f"{entry.why or 'the run did not end well'}; {again}")
+
+
+def _point(cell: CombinationEntry) -> dict[str, str]:
+    """Return what tells a combination apart from those that were tuned otherwise."""
+    return {name: text for name, text in cell.factors.items() if name not in ("profile", "known")}
+
+
+def _entries(directory: Path) -> Iterator[tuple[Path, ExperimentIndex, CombinationEntry, RunEntry, Path]]:
+    """Go through what indexes say of runs at and below `directory`: with the index and its place, and the run's own."""
     place = directory.resolve()
     # Of one combination or run, the experiment's index stands above.
     above = [path for up in (place.parent, place.parent.parent) if (path := up / resulttree.INDEX).is_file()]
@@ -58,24 +104,22 @@ def _failed(directory: Path) -> Iterator[_Failed]:
             continue
         if not isinstance(index, ExperimentIndex):
             continue
-        top = path.parent
-        out = directory / top.relative_to(place) if top.is_relative_to(place) else top
-        command = [*shlex.split(index.commands[0] if index.commands else "fabtune run"), "--out", str(out), "--resume"]
-        again = f"`{shlex.join(command)}` measures it again alone"
         for cell in index.combinations:
             for entry in cell.runs:
-                run = top / entry.directory
-                # One that has been measured since the index was written is none.
-                if entry.status == "failed" and run.is_relative_to(place) and not (run / keptrun.NOTE).exists():
-                    shown = directory / run.relative_to(place)
-                    yield _Failed(cell, entry, top, shown, f"{entry.why or 'the run did not end well'}; {again}")
+                run = path.parent / entry.directory
+                if run.is_relative_to(place):
+                    yield path.parent, index, cell, entry, run
 
 
 def _of_others(one: _Failed) -> dict[str, Path]:
-    """Return the records that runs with the same settings leave which end well, by their name within the run."""
+    """Return the records that runs leave which end well, by their name within the run.
+
+    These are runs with the same settings or, where all of them failed, with another profile.
+    """
     return {
         name: path
-        for entry in one.cell.runs
+        for cell in reversed(one.cells)
+        for entry in cell.runs
         if entry.status == "measured"
         for name in entry.files
         if name.endswith(recordfile.SUFFIX) and (path := one.top / entry.directory / name).is_file()
@@ -90,5 +134,6 @@ def _without_figures(like: RunRecord, one: _Failed, name: str) -> RunRecord:
     around = {"settings": dict(one.entry.settings)} if "settings" in like.environment else {}
     return attrs.evolve(
         like, file=str(one.directory / name), steps=tuple(steps), complete=False, problem=one.problem,
-        environment=around, proof=(), events=(), round_trips_ms=(), path_mtu_bytes=None, path_mtu_verdict="",
+        label=str(one.entry.settings["profile"]), environment=around, proof=(), events=(), round_trips_ms=(),
+        path_mtu_bytes=None, path_mtu_verdict="",
     )  # fmt: skip

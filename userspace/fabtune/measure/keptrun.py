@@ -4,6 +4,7 @@
 The note, ``run.json``, is written last: a run is there whole or not at all, and what was changed since is known.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,4 +89,6 @@ def _json(path: Path) -> object:
 
 
 def _digest(path: Path) -> str:
-    return origin.digest_of(path.read_bytes())
+    """Return the SHA-256 of a file, however large it is."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

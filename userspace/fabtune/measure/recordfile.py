@@ -15,6 +15,7 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import files, userfile
 from fabtune.model import runrecord
+from fabtune.model.origin import digest_of
 from fabtune.model.runrecord import SCHEMA, RunRecord
 from fabtune.model.typed import describe
 
@@ -65,16 +66,7 @@ def file_name(record: RunRecord) -> str:
 
 def read(path: Path) -> RunRecord:
     """Return the record in `path`.  Raises InputError when it is none or of another version."""
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(userfile.read_bytes(path, _MAX_BYTES))) as file:
-            text = file.read(_MAX_JSON_BYTES + 1)
-        if len(text) > _MAX_JSON_BYTES:
-            raise InputError(f"{path}: unpacks to more than {_MAX_JSON_BYTES} bytes, so it is not a run record")
-        data = json.loads(text)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
-    except (EOFError, zlib.error, ValueError, RecursionError):
-        raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
+    data = _document(path)
     if not isinstance(data, dict):
         raise InputError(f"{path}: not a run record: found {describe(data)}, allowed: a table")
     if (schema := data.get("schema")) != SCHEMA:
@@ -82,6 +74,28 @@ def read(path: Path) -> RunRecord:
         what = "a run record of another version of fabtune" if later else "not a run record"
         raise InputError(f"{path}: {what}: key 'schema': found {describe(schema)}, allowed: {SCHEMA}")
     return attrs.evolve(runrecord.read(data, str(path)), file=str(path))
+
+
+def content_digest(path: Path) -> str:
+    """Return a digest of what a record says, however it is packed and its keys are ordered.  Raises InputError."""
+    try:
+        return digest_of(json.dumps(_document(path), sort_keys=True).encode())
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply for a run record") from None
+
+
+def _document(path: Path) -> object:
+    """Return the JSON in `path`.  Raises InputError where it is not whole, or too large for a record."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(userfile.read_bytes(path, _MAX_BYTES))) as file:
+            text = file.read(_MAX_JSON_BYTES + 1)
+        if len(text) > _MAX_JSON_BYTES:
+            raise InputError(f"{path}: unpacks to more than {_MAX_JSON_BYTES} bytes, so it is not a run record")
+        return json.loads(text)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or 'not a gzip file, so not a run record'}") from None
+    except (EOFError, zlib.error, ValueError, RecursionError):
+        raise InputError(f"{path}: damaged or cut short: not a whole gzip JSON file") from None
 
 
 def seen_below(directory: Path, pattern: str) -> list[Path]:

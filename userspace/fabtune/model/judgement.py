@@ -2,8 +2,9 @@
 """The one judgement of B against A: ratio, interval, p and verdict, for every verb and experiment.
 
 The unit is one whole run.  Ratios are shifts of logarithms, paired where the runs were interleaved or share a seed.
-Ranks judge where there are runs enough for them, since a few runs that lose a third do not move them; else Student's
-t.  The verdict follows from the interval alone, and the interval is shown at the level that it is judged at.
+Where there are runs enough, a few that lose a third do not move the ratio: signed ranks judge pairs, trimmed means
+what is not paired; else Student's t.  No test of unpaired runs takes both sides to vary alike: tuning changes that
+first.  The verdict follows from the interval alone, and the interval is shown at the level that it is judged at.
 """
 
 import enum
@@ -14,8 +15,9 @@ from typing import Annotated
 
 import attrs
 
-from fabtune.model.statistics import Shift, holm, paired_t, rank_sum, signed_rank, welch_t
+from fabtune.model.statistics import Shift, holm, paired_t, signed_rank, trimmed_t, welch_t
 from fabtune.model.typed import between
+from fabtune.model.units import counted
 
 ALPHA = 0.05
 # A difference smaller than this is of no use to anybody.
@@ -27,8 +29,9 @@ _LARGEST = 700.0
 _NOT_BESIDE_THE_OTHERS = (
     "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
 )
-# With fewer, ranks find less than t does: six pairs must all agree, and one of twenty of them does not.
-LEAST_RANKS = 8
+# With fewer, what bears an outlier finds less than t does: by ranks six pairs must all agree, and one of twenty of them
+# does not; of six runs trimmed means leave four.
+LEAST_ROBUST = 8
 # Whoever looks several times and may stop each time errs more often, so that each look judges at a lower level
 # (Pocock): at this one, looks after these shares of the pairs err in less than 5 % of sessions, all together.
 ALPHA_LOOK = 0.015
@@ -112,6 +115,12 @@ class Judgement:
         return None if self.low is None or self.high is None else (self.low, self.high)
 
 
+def failed_of(failed: int, runs: int, name: str) -> str:
+    """Return why the runs of `name` are no fair sample of which some, or all, failed."""
+    said = f"{failed} of {counted(runs, 'run')} of {name} failed"
+    return said if failed == runs else f"{said}; the others are no fair sample"
+
+
 def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:
     """Return the judgement of each figure of one family: all of them err with probability `alpha` at most (Holm)."""
     told = [sides for sides in figures if not _untold(sides)]
@@ -149,12 +158,13 @@ def _untold(sides: Sides) -> str:
 
 def _shift(sides: Sides, level: float) -> Shift:
     a, b = ([math.log(value) for value in side] for side in (sides.a, sides.b))
-    differences = [y - x for x, y in zip(a, b, strict=True)] if sides.paired else []
-    if sides.n >= LEAST_RANKS:
-        ranks = signed_rank(differences) if sides.paired else rank_sum(a, b)
-        if ranks.reaches(level):
-            return ranks
-    return paired_t(differences) if sides.paired else welch_t(a, b)
+    robust = sides.n >= LEAST_ROBUST
+    if not sides.paired:
+        return trimmed_t(a, b) if robust else welch_t(a, b)
+    differences = [y - x for x, y in zip(a, b, strict=True)]
+    if robust and (ranks := signed_rank(differences)).reaches(level):
+        return ranks
+    return paired_t(differences)
 
 
 def _p(sides: Sides, shift: Shift, level: float) -> float:

@@ -53,6 +53,9 @@ class Origin:
 
     def told(self, name: str) -> str:
         """Return the value of `name`, one of what is not a setting, as text; empty where it is not known."""
+        if name == "clock" and self.hosts:
+            # Older notes have the definition's, which is the lab's.
+            return "real"
         return (", ".join(self.hosts) or "the lab") if name == "hosts" else str(getattr(self, name))
 
 

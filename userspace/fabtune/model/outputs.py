@@ -109,6 +109,11 @@ class FioOutput:
         return all(job.read.lat_ns.N or job.write.lat_ns.N or (job.job_runtime or 0) > longest_ms for job in self.jobs)
 
     @property
+    def errors(self) -> list[str]:
+        """The error numbers with which jobs ended, each once; what is whole has none."""
+        return list(dict.fromkeys(str(error) for job in self.jobs if (error := job.rest.keys.get("error"))))
+
+    @property
     def busy_jobs(self) -> int:
         """How many jobs moved data."""
         return sum(bool(job.read.total_ios or job.write.total_ios) for job in self.jobs)

@@ -4,8 +4,10 @@
 Whatever measures makes a RunRecord, whatever reports reads one.  Of an unknown key nothing is lost: it is kept.
 """
 
+import sys
 import time
 from collections.abc import Mapping
+from typing import Annotated
 
 import attrs
 
@@ -17,6 +19,7 @@ from fabtune.model.limits import Limits
 from fabtune.model.offered import Offered, Replayed
 from fabtune.model.outputs import FioOutput, Iperf3Output, Qdisc
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
+from fabtune.model.units import LEAST_MTU, MOST_MTU
 
 SCHEMA = "fabtune-run/1"
 # Why a run that somebody ended is not complete.
@@ -24,9 +27,30 @@ INTERRUPTED = "interrupted by the user"
 # What the ids of a session's two parts end with.
 CALIBRATION, PAIRS = "-calibration", "-pairs"
 
+# What a guest of the lab is called.
+LAB_GUEST = "fabtune-lab"
+
+# More than any size, rate or number of requests that there is.
+_MOST = 2**63
+
+
+def _has_sizes(parameters: "dict[str, Value]") -> bool:
+    # A window of 0 is the kernel's own.
+    least = {name: int(name == "block_bytes") for name in parameters if name.endswith(("_bytes", "_bytes_per_s"))}
+    return all(isinstance(one := parameters[name], int | float) and least[name] <= one <= _MOST for name in least)
+
+
+def _is_finite(value: Json) -> bool:
+    if isinstance(value, Mapping | list):
+        return all(map(_is_finite, value.values() if isinstance(value, Mapping) else value))
+    return not isinstance(value, int | float) or abs(value) <= sys.float_info.max
+
+
 # A sample's keys are PCP's metric names.
 Sample = dict[str, float]
 Value = int | float | str
+_Environment = Annotated[dict[str, Json], typed.Check(_is_finite, "finite numbers")]
+_Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers")]
 
 
 @attrs.frozen
@@ -157,10 +181,10 @@ class StepResult:
     """
 
     name: str
-    parameters: dict[str, Value]
+    parameters: _Parameters
     phase: str = ""
     cache: str | None = None
-    depth: int = 0
+    depth: Annotated[int, typed.between(0, _MOST)] = 0
     closed_loop: bool = False
     must_fail: str | None = None
     job: str = ""
@@ -241,7 +265,8 @@ class Captured:
 class RunRecord:
     """One run of a workload, or of the network alone, whole or as far as it came.
 
-    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from.
+    `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from,
+    and `clock` by which it is known to have been measured, there and then.
     """
 
     workload: WorkloadUsed
@@ -256,7 +281,7 @@ class RunRecord:
     path: PathTold = PathTold()
     workload_text: str = ""
     versions: Versions = Versions()
-    environment: dict[str, Json] = attrs.field(factory=dict)
+    environment: _Environment = attrs.field(factory=dict)
     started_unix_s: float = 0.0
     steps: tuple[StepResult, ...] = ()
     ended_unix_s: float | None = typed.omitted()
@@ -271,6 +296,7 @@ class RunRecord:
     path_mtu_verdict: str = typed.omitted("")
     events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
+    clock: str = typed.omitted("")
     others: Rest = Rest()
 
     @property
@@ -330,12 +356,12 @@ class Draft:
 
 @attrs.frozen
 class _PathKeys:
-    """A path as the file has it."""
+    """A path as the file has it; bounds are divided by its rate and by what a packet has beside its headers."""
 
-    rtt_ms: float | None = typed.omitted()
-    rate_bytes_per_s: float | None = typed.omitted()
-    mtu: int | None = typed.omitted()
-    framing_bytes: int | None = typed.omitted()
+    rtt_ms: Annotated[float, typed.at_least(0)] | None = typed.omitted()
+    rate_bytes_per_s: Annotated[float, typed.at_least(1)] | None = typed.omitted()
+    mtu: Annotated[int, typed.between(LEAST_MTU, MOST_MTU)] | None = typed.omitted()
+    framing_bytes: Annotated[int, typed.between(0, _MOST)] | None = typed.omitted()
 
 
 def _path_of(keys: _PathKeys) -> PathTold:

@@ -22,6 +22,8 @@ _BYTES: dict[str, float] = {
     "k": 2**10, "m": 2**20, "g": 2**30, "kib": 2**10, "mib": 2**20, "gib": 2**30,
 }  # fmt: skip
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+# Less no link of IPv4 may have (RFC 791), and more than the loopback's none has.
+LEAST_MTU, MOST_MTU = 68, 65536
 
 
 def _parse(text: str, factors: Mapping[str, float], what: str, example: str) -> float:

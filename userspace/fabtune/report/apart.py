@@ -22,13 +22,13 @@ def under_shown_label(record: RunRecord) -> RunRecord:
 
 
 def point_settings(record: RunRecord) -> dict[str, Value]:
-    """Return what makes a run one of another point: its host, and an experiment's settings."""
+    """Return what makes a run one of another point: its host, an experiment's settings, and the clock."""
     settings = record.environment.get("settings")
     found: dict[str, Value] = {"host": record.host.name}
     if isinstance(settings, Mapping):
         told = {name: value for name, value in settings.items() if isinstance(value, str | int | float)}
         found |= {name: value for name, value in told.items() if name not in _NO_POINT}
-    return found
+    return found | ({"clock": record.clock} if record.clock else {})
 
 
 def said_setting(name: str, value: Value) -> str:

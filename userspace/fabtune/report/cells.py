@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Run records sorted into cells: runs that differ in nothing but the draw."""
 
+import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -92,7 +93,10 @@ class Cell:
         elif name == "block_bytes":
             result = attrs.evolve(result, parameters=result.parameters | {name: round(value)})
         elif name in ("queue_depth", *CLIENTS):
-            result = attrs.evolve(result, depth=round(result.depth * value / float(self.parameters[name])))
+            was = float(self.parameters[name])
+            if not 0 < was < math.inf:
+                return None
+            result = attrs.evolve(result, depth=round(result.depth * value / was))
         return _mb_per_s(checks.bound(record, result, self.op))
 
     def spread(self, key: str) -> tuple[float, float] | None:

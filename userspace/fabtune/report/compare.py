@@ -8,32 +8,34 @@ import attrs
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics
-from fabtune.model import runrecord
-from fabtune.model.document import Json
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.report import differences, pairing
 from fabtune.report.apart import point_settings, said_setting, settings_apart
-from fabtune.report.sample import Key, Sample, on_both_sides
+from fabtune.report.pairing import PairedBy, Pairing
+from fabtune.report.sample import Key, Sample, clocks_apart, on_both_sides
 
 # What decides where the workload does not say it, and what is looked at beside it, a family of its own.
 _PRIMARY = ("mb_per_s", "files_per_s")
 _COMPARED = (*_PRIMARY, "p50_ms", "p99_ms", "cpu_s_per_gb")
-
-# What a job says of its place and time, which the record has beside it.
-_WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
 
 _Biases = Mapping[Key, tuple[float, float] | None]
 
 
 @attrs.frozen
 class FigureRow:
-    """One figure of one step of both sides, judged; a `primary` one decides the outcome."""
+    """One figure of one step of both sides, judged; a `primary` one decides the outcome.
+
+    `paired` says by what its runs are paired, and `remark` what is left out of the pairs, or why there are none.
+    """
 
     step: str
     metric: metrics.Figure
     primary: bool
     sides: Sides
     judgement: Judgement
+    paired: PairedBy = ""
+    remark: str = ""
 
     @property
     def medians(self) -> tuple[float | None, float | None]:
@@ -51,9 +53,9 @@ class FigureRow:
 class Comparison:
     """B against A, named by their labels, judged by `rules`; `same` is A against A where that was measured.
 
-    `paired` says by what runs are paired: ``session``, ``seed``, or nothing.  `families` are the numbers of primary and
-    of other figures that were judged together, those of further comparisons with the same A included.  So many runs
-    of B are `shared` with A.
+    `paired` says by what runs are paired.  `families` are the numbers of primary and of other figures that were judged
+    together, those of further comparisons with the same A included.  So many runs of B are `shared` with A; `unlike`
+    says of which side the runs differ among themselves, and in what.
     """
 
     a: str
@@ -62,10 +64,11 @@ class Comparison:
     invalid: tuple[tuple[str, str], ...]
     differences: tuple[tuple[str, str, str], ...]
     rules: Rules
-    paired: str
+    paired: PairedBy
     families: tuple[int, int]
     same: "Comparison | None" = None
     shared: int = 0
+    unlike: tuple[str, ...] = ()
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -146,6 +149,12 @@ def compare_session(records: Sequence[RunRecord], *, practical: float | None = N
     return compare(a, b, practical=practical, same=a_against_a(records, practical=practical)) if a and b else None
 
 
+def compare_sessions(records: Sequence[RunRecord], *, practical: float | None = None) -> list[tuple[str, Comparison]]:
+    """Return B against A of each interleaved session among `records` that has both sides, by the session's name."""
+    found = ((name, compare_session(mine, practical=practical)) for name, mine in split(records))
+    return [(name, one) for name, one in found if one]
+
+
 def a_against_a(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
     """Return what A against A of one session proves: the set-up's own bias; None where that was not measured."""
     sides = _of_sides(records, calibration=True)
@@ -186,19 +195,22 @@ def _comparison(
     families: tuple[int, int],
 ) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
-    a, b = ([record for record in side if not invalid_because(record)] for side in (a, b))
-    names = _label(a, "the first"), _label(b, "the second")
-    if names[0] == names[1]:
-        names = f"{names[0]} (A)", f"{names[1]} (B)"
+    every = a, b
+    a, b = ([record for record in side if not invalid_because(record)] for side in every)
+    # Where no run is left its name is that of those that are not.
+    names = pairing.names_apart(_label(a or every[0], "the first"), _label(b or every[1], "the second"))
+    apart = _telling_apart(a, b)
+    found = differences.of_sides(a, b, lambda one: tuple(_step_name(one, step, apart) for step in one.steps))
     return Comparison(
         *names,
         rows=rows,
         invalid=tuple(invalid),
-        differences=tuple(differences(a[0], b[0])) if a and b else (),
+        differences=found.rows,
         rules=rules,
-        paired=_paired_by(a, b) if any(row.sides.paired for row in rows) else "",
+        paired=next((row.paired for row in rows if row.paired), ""),
         families=families,
         shared=on_both_sides(b, a),
+        unlike=tuple(differences.sentence(name, keys) for name, keys in zip(names, found.unlike, strict=True) if keys),
     )
 
 
@@ -206,8 +218,7 @@ def invalid_because(record: RunRecord) -> str:
     """Return why a record may not be compared, or nothing."""
     if not record.complete:
         return f"incomplete: {record.problem}"
-    broken = checks.voiding(record)
-    return "; ".join(f"{one.step}: broken law: {one.law} ({one.found}, expected {one.expected})" for one in broken)
+    return checks.void_because(record)
 
 
 def name(record: RunRecord) -> str:
@@ -218,18 +229,6 @@ def name(record: RunRecord) -> str:
 def _label(records: Sequence[RunRecord], otherwise: str) -> str:
     labels = {str(record.label) for record in records}
     return next(iter(labels)) if len(labels) == 1 and "" not in labels else otherwise
-
-
-def _place(record: RunRecord) -> tuple[object, ...] | None:
-    """Return what a run has in common with its partner of the other side; None where it has none."""
-    if record.session:
-        return record.session.id, record.session.pair
-    settings = record.environment.get("settings")
-    return ("seed", settings["seed"]) if isinstance(settings, Mapping) and "seed" in settings else None
-
-
-def _paired_by(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> str:
-    return "session" if all(record.session for record in (*a, *b)) else "seed"
 
 
 def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
@@ -291,8 +290,13 @@ def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) ->
     used = [one for one in records if not invalid_because(one)]
     return Sample(
         _label(used or records, otherwise),
-        tuple((_place(one), figures(one, apart)) for one in used),
-        tuple(frozenset(_step_name(one, step, apart) for step in one.steps) for one in records if one.failed),
+        tuple((pairing.belonging_of(one), figures(one, apart)) for one in used),
+        tuple(one.clock for one in used),
+        tuple(
+            frozenset(_step_name(one, step, apart) for step in one.steps)
+            for one in records
+            if one.failed or checks.left_undone(one)
+        ),
     )
 
 
@@ -312,65 +316,23 @@ def _rows(
     rows: list[list[FigureRow]] = [[] for _ in others]
     for primary in (True, False):
         family = [
-            (mine, key, known[key], _sides(key, known[key].better, of_a, of_b, bias.get(key)))
+            (mine, key, known[key], *_sides(key, known[key].better, of_a, of_b, bias.get(key)))
             for mine, (known, of_a, of_b) in zip(rows, placed, strict=True)
             for key in known
             if key[1].endswith(decides) is primary
         ]
         judged = judge_together([one[-1] for one in family], alpha=rules.level, practical=rules.practical)
-        for (mine, key, metric, sides), judgement in zip(family, judged, strict=True):
-            mine.append(FigureRow(key[0], metric, primary, sides, judgement))
+        for (mine, key, metric, pairs, sides), judgement in zip(family, judged, strict=True):
+            mine.append(FigureRow(key[0], metric, primary, sides, judgement, pairs.by, pairs.remark))
     return rows
 
 
-def _sides(key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None) -> Sides:
-    a, b = of_a.values(key), of_b.values(key)
-    in_a, in_b = dict(a), dict(b)
-    paired = len(in_a) == len(a) and len(in_b) == len(b) and None not in in_a.keys() | in_b.keys()
-    both = [place for place in in_a if place in in_b] if paired else []
-    if both:
-        a, b = [(place, in_a[place]) for place in both], [(place, in_b[place]) for place in both]
-    values_a, values_b = (tuple(value for _, value in side) for side in (a, b))
-    return Sides(
-        a=values_a, b=values_b, better=better, paired=bool(both), bias=bias,
-        rounded=of_a.rounded(key) + of_b.rounded(key), unfair=of_a.unfair(key) or of_b.unfair(key),
+def _sides(
+    key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None
+) -> tuple[Pairing, Sides]:
+    pairs = pairing.pair(of_a.values(key), of_b.values(key), pairing.names_apart(of_a.name, of_b.name))
+    return pairs, Sides(
+        a=pairs.a, b=pairs.b, better=better, paired=bool(pairs.by), bias=bias,
+        rounded=of_a.rounded(key) + of_b.rounded(key),
+        unfair=clocks_apart(key, of_a, of_b) or of_a.unfair(key) or of_b.unfair(key),
     )  # fmt: skip
-
-
-def differences(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
-    """Return what else differed between two runs: everything read back, the host, the versions, the parameters."""
-    parts = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
-    raw = (runrecord.as_json(side) for side in (a, b))
-    flat_a, flat_b = ({key: value for part in parts for key, value in _flat(part, side[part])} for side in raw)
-    # Each login is a session of its own; the size of a directory is the room that was left in it.
-    changing = {"target.sessions"} | ({"target.size_bytes"} if a.target.kind == "directory" else set())
-    keys = sorted((flat_a.keys() | flat_b.keys()) - changing)
-    return _loads_apart(a, b) + [
-        (key, flat_a.get(key, "absent"), flat_b.get(key, "absent"))
-        for key in keys
-        if flat_a.get(key) != flat_b.get(key)
-    ]
-
-
-def _loads_apart(a: RunRecord, b: RunRecord) -> list[tuple[str, str, str]]:
-    """Return what fio was told otherwise in steps of the same name and parameters, but where and for how long."""
-    theirs = {(step.name, tuple(step.parameters.items())): step for step in b.steps}
-    found = []
-    for step in a.steps:
-        other = theirs.get((step.name, tuple(step.parameters.items())))
-        jobs = [_told_to_fio(step), _told_to_fio(other) if other else {}]
-        only = [", ".join(line for line in mine if line not in rest) for mine, rest in (jobs, jobs[::-1])]
-        if other and any(only):
-            found.append((f"load of {step.name}", only[0] or "absent", only[1] or "absent"))
-    return found
-
-
-def _told_to_fio(step: StepResult) -> dict[str, None]:
-    lines = dict.fromkeys(step.job.splitlines())
-    return {line: None for line in lines if line.partition("=")[0] not in _WHERE_AND_HOW_LONG}
-
-
-def _flat(prefix: str, value: Json) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        return [pair for key, one in value.items() for pair in _flat(f"{prefix}.{key}", one)]
-    return [(prefix, str(value))]

@@ -37,7 +37,10 @@ from fabtune.report.looks import looks
 from fabtune.report.page import Answer
 from fabtune.report.table import Column, Table, decimals, plain, significant, times, whole_percent
 
+# What places a point; one that tells no figure has these, and no others.
+_PLACE = ("profile", "rtt_ms", "op", "mb_per_s")
 KEYS = ("profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s", "fraction_of_bound")
+_LIMITS = "What limits now?"
 OPS = {"read": "Reads", "write": "Writes"}
 # Factors that a table or its points have a place for; all others tell tables apart.
 _OWN = ("profile", "known", "rtt", "rate", "depth", "size", "op", "seed")
@@ -81,7 +84,7 @@ def tables(points: Sequence[Point]) -> list[Table]:
     found = [
         _table(heading or "Throughput over round-trip time", group, _COLUMNS) for heading, group in _facets(points)
     ]
-    seeds = {int(point.get("seeds") or 1) for point in points}
+    seeds = {int(point.get("seeds") or 1) for point in _told(points)} or {1}
     return [attrs.evolve(one, caption=f"{one.caption}, {_said_seeds(seeds)}") for one in found]
 
 
@@ -125,7 +128,8 @@ def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
     if not points:
         raise InputError("no points to show: the measurement has produced nothing")
     for index, point in enumerate(points):
-        missing = [key for key in KEYS if key not in point]
+        told = KEYS if point.get("mb_per_s") is not None else _PLACE
+        missing = [key for key in told if key not in point]
         if missing:
             raise InputError(f"point {index}: no {', '.join(missing)}; expected {', '.join(KEYS)}")
         if point["op"] not in OPS:
@@ -146,6 +150,11 @@ def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
         )
         for key, group in groups.items()
     ]
+
+
+def _told(points: Sequence[Point]) -> list[Point]:
+    """Return the points with a figure: of others all runs failed, or are left out."""
+    return [point for point in points if point["mb_per_s"] is not None]
 
 
 def _profiles(points: Sequence[Point]) -> list[str]:
@@ -169,7 +178,7 @@ def _table(caption: str, points: Sequence[Point], wanted: Sequence[Column]) -> T
 
 def chart(heading: str, op: str, points: Sequence[Point]) -> str:
     """Return the curves of one direction as an ``<svg>`` element."""
-    mine = [point for point in points if point["op"] == op]
+    mine = [point for point in _told(points) if point["op"] == op]
     look = looks(_profiles(points))
     series = []
     for name in _profiles(points):
@@ -194,7 +203,7 @@ def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     table = _table(heading, mine, (*_COLUMNS, *_MORE))
     return page.Section(
         heading,
-        figures=(page.Figure(chart(heading, op, points), caption),),
+        figures=(page.Figure(chart(heading, op, points), caption),) if _told(mine) else (),
         tables=(table,),
         notes=tuple(group_notes(mine)),
     )
@@ -233,7 +242,7 @@ def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
 def answers(points: Sequence[Point]) -> list[Answer]:
     """Return what was found: did each profile help, by how much, how sure is that, what limits it now."""
     profiles = _profiles(points)
-    seeds = _said_seeds({int(point.get("seeds") or 1) for point in points})
+    seeds = _said_seeds({int(point.get("seeds") or 1) for point in _told(points)} or {1})
     facets = _facets(points)
     groups, alone = (sum(point.get(key) is not None for point in points) for key in (seednotes.GROUPS, seednotes.APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
@@ -250,13 +259,14 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     for name, gains in judged.items():
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found += costs[name]
-        found.append(of_limits(name, [_reach(*one) for one in of_name[name]]))
+        reached = _reached(of_name[name])
+        found.append(of_limits(name, reached) if reached else Answer(_LIMITS, f"Not known: {name} tells no figure."))
     found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
             Answer("How sure?", f"{seeds.capitalize()}."),
-            of_limits(profiles[0], [_reach(*one) for one in of_name[profiles[0]]]),
+            of_limits(profiles[0], _reached(of_name[profiles[0]])),
         ]
     return found
 
@@ -300,6 +310,10 @@ def _where(heading: str, point: Point) -> str:
 
 def _cost(where: str, point: Point) -> CostByPlace:
     return cost_of(where, *(point.get(key) for key in COST_KEYS))
+
+
+def _reached(places: Sequence[tuple[str, Point]]) -> list[Reach]:
+    return [_reach(where, point) for where, point in places if _told([point])]
 
 
 def _reach(where: str, point: Point) -> Reach:

@@ -109,11 +109,21 @@ def table(caption: str, rows: Sequence[PointRow], factors: Sequence[str]) -> Tab
 def reasons(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
     """Return why rows are empty, each reason once, and of which rows the seeds fall into groups or differ."""
     empty = dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing"))
-    return [*empty, *_seed_notes(rows, factors)]
+    varying = _varying(rows, factors)
+    failed = [
+        f"{_place(row, varying)}: {row['failed']} of {row['failed'] + row['seeds']} runs failed"
+        for row in rows
+        if row.get("failed")
+    ]
+    return [*empty, *failed, *_seed_notes(rows, factors)]
+
+
+def _varying(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
+    return [name for name in (*factors, "op") if len({str(row.get(name)) for row in rows}) > 1]
 
 
 def _seed_notes(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
-    varying = [name for name in (*factors, "op") if len({str(row.get(name)) for row in rows}) > 1]
+    varying = _varying(rows, factors)
     return seednotes.said_of_seeds((_place(row, varying), row) for row in rows)
 
 
@@ -155,12 +165,13 @@ def _answers(
 ) -> list[Answer]:
     """Return what stands first: what a profile gained, or whether all is as expected, how surely, and what limits."""
     shown = [row for row in rows if row.get("mb_per_s") is not None]
-    varying = [name for name in (*factors, "op") if len({str(row.get(name)) for row in shown}) > 1]
+    counting = _counting(rows)
+    varying = _varying(counting, factors)
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
-    gaining = [row for row in shown if row.get("verdict")]
-    profiles = list(dict.fromkeys(str(row["profile"]) for row in shown if row.get("profile")))
+    gaining = [row for row in counting if row.get("verdict")]
+    profiles = list(dict.fromkeys(str(row["profile"]) for row in counting if row.get("profile")))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
     where = [one for one in varying if one != "profile"]
@@ -186,9 +197,8 @@ def _answers(
         reached = [
             Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row)) for row in bound
         ]
-        found.append(
-            of_limits("All points" if not told else f"{' and '.join(told)} and what they are held against", reached)
-        )
+        whose = f"{' and '.join(told)} and what they are held against" if told else "All points"
+        found.append(of_limits(whose, reached))
     return found
 
 
@@ -219,6 +229,11 @@ def _gain(where: str, row: PointRow) -> Gain:
         where=where, verdict=str(row["verdict"]), why=str(row.get("why") or ""),
         ratio=row.get("gain"), low=row.get("gain_low"), high=row.get("gain_high"),
     )  # fmt: skip
+
+
+def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
+    """Return the rows that tell a figure, or should: those too all of whose runs failed, or are left out."""
+    return [row for row in rows if row.get("mb_per_s") is not None or row.get("failed") or row.get("left_out")]
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:

@@ -34,12 +34,11 @@ def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
 
     Interleaved sessions are taken as such; otherwise each label is held against the one that `baseline` names.
     """
-    found = [(name, compare.compare_session(mine)) for name, mine in compare.split(records)]
-    told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in found if one]
+    told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in compare.compare_sessions(records)]
     by_label: dict[str, list[RunRecord]] = {}
     for record in records:
         by_label.setdefault(record.label, []).append(record)
-    if not found and len(by_label) > 1:
+    if not any(record.session for record in records) and len(by_label) > 1:
         a = by_label.pop(baseline(by_label))
         told += [(f"{one.b} against {one.a}", one) for one in compare.compare_each(a, list(by_label.values()))]
     return told

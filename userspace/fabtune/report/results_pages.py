@@ -93,6 +93,7 @@ def _write_combination(
 
 def _write_run(run: RunEntry, directory: Path, trail: Sequence[PageLink], name: str) -> None:
     sections = [Section("Not used", run.why)] if run.why else []
+    sections += [Section("Failed before", run.failed_before)] if run.failed_before else []
     sections += [Section("Figures", tables=_points("Points", run.points))] if run.points else []
     for file in run.files:
         if file.endswith(recordfile.SUFFIX):

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One side of a comparison: what its runs tell of each figure, and whether those that tell it stand for all."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 
 from fabtune.measure.metrics import Figure, Metric, Untold
+from fabtune.model.judgement import failed_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
+from fabtune.report.pairing import Belonging, Valued
 
 # The step, with what tells it apart, and the key of the figure.
 Key = tuple[str, str]
-# What a run has in common with its partner of the other side; None where it has none.
-_Place = tuple[object, ...] | None
 
 
 @attrs.frozen
 class Sample:
-    """One side's runs: place and figures of those to be used, and the steps of those that failed."""
+    """One side's runs: place and figures of those to be used, their clocks, and the steps of those that failed."""
 
     name: str
-    used: tuple[tuple[_Place, dict[Key, Figure]], ...]
+    used: tuple[tuple[Belonging | None, dict[Key, Figure]], ...]
+    clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
 
-    def values(self, key: Key) -> list[tuple[_Place, float]]:
+    def values(self, key: Key) -> list[Valued]:
         """Return the figure `key` of each run that has it, with the run's place."""
         figures = [(place, found.get(key)) for place, found in self.used]
         return [(place, one.value) for place, one in figures if isinstance(one, Metric)]
@@ -31,6 +32,11 @@ class Sample:
     def rounded(self, key: Key) -> float:
         """Return how far the figure may be off because of its bucket."""
         return max((found[key].rounded for _, found in self.used if key in found), default=0)
+
+    def clocks_of(self, key: Key) -> set[str]:
+        """Return by which clocks the figure `key` was measured; of a lab's loose record that is not known."""
+        runs = zip(self.clocks, self.used, strict=True)
+        return {clock for clock, (_, found) in runs if isinstance(found.get(key), Metric)}
 
     def unfair(self, key: Key) -> str:
         """Return why the runs that have the figure are no fair sample of all; nothing where they are.
@@ -42,8 +48,7 @@ class Sample:
         here = [found for _, found in self.used if any(one == step for one, _ in found)]
         # One that failed before its first step failed at all of them.
         if failed := sum(not steps or step in steps for steps in self.failed):
-            runs = counted(len(here) + failed, "run")
-            return f"{failed} of {runs} of {self.name} failed; the others are no fair sample"
+            return failed_of(failed, len(here) + failed, self.name)
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
         way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
         mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
@@ -55,6 +60,20 @@ class Sample:
             return f"no run of {self.name} tells it{why}"
         runs = f"{len(untold)} of {counted(len(mine), 'run')} of {self.name}"
         return f"{runs} do not tell it{why}; the others are no fair sample"
+
+
+def clocks_apart(key: Key, a: Sample, b: Sample) -> str:
+    """Return why the sides' figures `key` say nothing about one another, where they are not by one clock."""
+    clocks = a.clocks_of(key) | b.clocks_of(key)
+    if len(clocks) < 2:
+        return ""
+    return f"runs {said_clocks(clocks, 'clock')}: times of one say nothing about times of the other"
+
+
+def said_clocks(clocks: Collection[str], noun: str) -> str:
+    """Return by which clocks runs are; the first time that a sentence names any, its `noun` is clock, then one."""
+    unknown = "by a clock that nothing names" if noun == "clock" else f"by {noun} that nothing names"
+    return " and ".join(f"by the {clock} {noun}" if clock else unknown for clock in sorted(clocks))
 
 
 def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:

@@ -58,7 +58,7 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
     found = []
     complaints = resulttree.check(directory)
     unreadable = [(one.place, one.why) for one in complaints if not one.usable]
-    for path in recordfile.find(directory):
+    for path in failedruns.records_at(directory):
         name = str(path.relative_to(directory))
         if resulttree.refused(name, complaints):
             continue
@@ -70,8 +70,10 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
         raise InputError(unreadable[0][1])
     stand_ins = failedruns.stand_ins(directory)
     found += [under_shown_label(attrs.evolve(one, file=_within(directory, one.file))) for one in stand_ins]
+    found = resulttree.with_clocks(found, directory, directory)
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
+    said += [f"{run}: failed before it was measured: {why}" for run, why in failedruns.measured_again(directory)]
     origins = resulttree.origins_at(directory)
     if len({run.parent.parent for run in origins}) > 1:
         # Of each experiment by itself this is said already.

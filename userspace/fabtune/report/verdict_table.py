@@ -81,15 +81,17 @@ def _cells(row: FigureRow) -> tuple[Cell, ...]:
 
 def reasons(outcome: Comparison) -> list[str]:
     """Return each reason for which a verdict cannot be given, with the figures that it holds for."""
+    found = _where(outcome, [row.judgement.why for row in outcome.rows])
+    return [f"{Verdict.CANNOT_TELL.value}: {why}" + (f" ({where})" if where else "") for why, where in found]
+
+
+def _where(outcome: Comparison, said: Sequence[str]) -> list[tuple[str, str]]:
+    """Return once what is said of figures, in their order, and of which; nothing where it is said of all."""
     found: dict[str, list[str]] = {}
-    for row in outcome.rows:
-        if row.judgement.why:
-            found.setdefault(row.judgement.why, []).append(_called(row))
-    everything = len(outcome.rows)
-    return [
-        f"{Verdict.CANNOT_TELL.value}: {why}" + ("" if len(where) == everything else f" ({_some(where)})")
-        for why, where in found.items()
-    ]
+    for row, text in zip(outcome.rows, said, strict=True):
+        if text:
+            found.setdefault(text, []).append(_called(row))
+    return [(text, "" if len(where) == len(outcome.rows) else _some(where)) for text, where in found.items()]
 
 
 def _some(where: Sequence[str]) -> str:
@@ -103,10 +105,11 @@ def _called(row: FigureRow) -> str:
 
 
 def notes(outcome: Comparison) -> list[str]:
-    """Return what the verdicts rest on: reasons, groups, pairing, test, looks, A against A."""
+    """Return what the verdicts rest on: reasons, groups, unlike runs, pairing, test, looks, A against A."""
     return [
         *reasons(outcome),
         *_apart(outcome),
+        *outcome.unlike,
         *_pairing(outcome),
         *_method(outcome),
         *_looks(outcome),
@@ -140,10 +143,13 @@ def _pairing(outcome: Comparison) -> Iterable[str]:
     if outcome.shared:
         runs = f"{counted(outcome.shared, 'run')} of {outcome.b} {'is' if outcome.shared == 1 else 'are'}"
         yield f"{runs} among those of {outcome.a} too."
-    if not outcome.paired:
+    remarks = _where(outcome, [row.remark for row in outcome.rows])
+    if not outcome.paired and not remarks:
         yield "The runs were not interleaved: drift between the two sets counts as a difference here."
     if outcome.paired == "seed":
         yield "Runs with the same seed are paired."
+    for remark, where in remarks:
+        yield f"{where}: {remark[0].lower()}{remark[1:]}" if where else remark
     if outcome.paired == "session" and not outcome.same:
         yield "No A/A calibration: whether the set-up itself favours a side is not known."
 

@@ -20,7 +20,7 @@ from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import OUTLIVE_A_BOOT, Locator, current
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
-from fabtune.tune.unconfirmed import awaited
+from fabtune.tune.unconfirmed import awaited, on_trial
 
 # Their own files set them at boot, or the next login or load does.
 _NOT_HERE = ("kills-session", *AT_LOAD)
@@ -88,8 +88,8 @@ def _untold(known: Sequence[Transaction]) -> list[LeftAlone]:
 
 
 def _wanted(known: Sequence[Transaction], only: Callable[[Step], bool]) -> Iterator[tuple[Transaction, Step]]:
-    # What an apply wrote that waits to be confirmed is tried just now, though it may look as what was there before.
-    tried = {step.value for one in awaited(known) for step in one.open_steps}
+    # What waits to be confirmed or judged is tried just now, though it may look as what was there before.
+    tried = {step.value for one in (*awaited(known), *on_trial(known)) for step in one.open_steps}
     for one, step in steps_in_force(known):
         tunable = shipped_catalog().tunables.get(step.tunable)
         if (

@@ -20,12 +20,14 @@ def carry_out(
     confirm_within_s: float | None = None,
     beside: Collection[str] = (),
     note: str = "",
+    on_trial: bool = False,
     progress: Callable[[str], None],
 ) -> tuple[Plan, Result]:
     """Write the plan that `wanted` makes of this host; return it and what came of it.
 
     With `persist` what sets the values at boot is written too; `beside` are transactions that may wait to be confirmed
-    at the same time, `note` is kept with the transaction.  Raises FabtuneError, with nothing changed or all taken back.
+    at the same time, `note` is kept with the transaction; `on_trial` it stays only if it is confirmed.  Raises
+    FabtuneError, with nothing changed or all taken back.
     """
     progress = signals.unfailing(progress)
     with journal.locked():
@@ -34,7 +36,7 @@ def carry_out(
         # What a power cut left of an apply that came to nothing.
         armed.disarm(progress)
         plan, facts = plan_as_of_now(wanted)
-        plan.note = note
+        plan.note, plan.on_trial = note, on_trial
         memory.check_memory(plan, facts)
         for remark in portals_elsewhere(plan, facts):
             progress(remark)

@@ -17,7 +17,7 @@ from fabtune.tune.lines import ConfirmedLine, UnconfirmedLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
-from fabtune.tune.unconfirmed import awaited, now_s, overdue
+from fabtune.tune.unconfirmed import awaited, now_s, on_trial, overdue
 
 _GONE_AT_BOOT = ("tmpfs", "ramfs", "rootfs")
 # What is mounted after these, as `_netdev` says, may need a session itself.
@@ -120,14 +120,14 @@ def _require_nothing_carried() -> None:
 
 
 def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[Transaction]:
-    """Confirm what waits for it, or `only` these transactions; return that.
+    """Confirm what waits for it, or `only` these transactions, steps on trial among them; return that.
 
     Raises FabtuneError where nothing waits, or one of those that are asked for no longer does: then none is confirmed.
     """
     with journal.locked():
         known = journal.transactions()
         waiting = awaited(known)
-        found = _named(known, waiting, only) if only else waiting
+        found = _named(known, [*waiting, *on_trial(known)], only) if only else waiting
         for one in overdue(found):
             goes = "it goes back, or has as far as it could" if armed.is_watched() else "nobody takes it back any more"
             raise FabtuneError(

@@ -107,6 +107,10 @@ class FarEnd:
         """Keep transaction `name`, which `apply` wrote.  Raises FabtuneError."""
         self._ask(["confirm", "--transaction", name])
 
+    def waits(self, name: str) -> bool:
+        """Tell whether transaction `name` still waits there to be confirmed.  Raises FabtuneError."""
+        return any(one.transaction == name and one.state == _UNCONFIRMED for one in self._past())
+
     def take_back(self, name: str = "") -> None:
         """Take back transaction `name` and what waits there to be confirmed by this end, and see it gone.
 

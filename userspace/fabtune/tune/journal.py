@@ -283,6 +283,7 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             note=plan.note,
             whole=plan.whole,
             estimated_bit_per_s=rate_bit_per_s if estimated else None,
+            on_trial=plan.on_trial,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)

@@ -16,7 +16,7 @@ from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
-from fabtune.tune.transaction import IN_FORCE
+from fabtune.tune.transaction import IN_FORCE, ON_TRIAL
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
 from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words
@@ -27,7 +27,7 @@ from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
 # A transaction that goes back unless it is confirmed.
-_TRIED = "unconfirmed"
+_TRIED = "unconfirmed", ON_TRIAL
 # Who a rate of the line was told to, where no NIC tells it, nor who asks.
 TO_PROFILE = "told to the profile in force"
 # What each network namespace has its own of.
@@ -219,7 +219,7 @@ def _in_force() -> list[_Applied]:
     return [
         _Applied(one.header.rtt_ms, one.header.rate_bit_per_s / 8, Passed(step.device for step in one.open_steps))
         for one in reversed(known)
-        if one.state in (IN_FORCE, _TRIED) and one.header.rate_bit_per_s
+        if one.state in (IN_FORCE, *_TRIED) and one.header.rate_bit_per_s
     ]
 
 

@@ -79,6 +79,8 @@ class BeginLine:
     whole: bool = omitted(False)
     # The rate that was planned for where nobody vouches for it: who plans anew needs it, and takes it for no line's.
     estimated_bit_per_s: float | None = omitted(None)
+    # Whether somebody looks whether it helps, and keeps it only then: until it is confirmed nobody has.
+    on_trial: bool = omitted(False)
 
 
 @attrs.frozen

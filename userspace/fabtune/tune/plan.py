@@ -89,6 +89,8 @@ class Plan:
     note: str = ""
     # Whether it is all that the profile says, with no parameter set.
     whole: bool = False
+    # Whether it stays only if somebody confirms it when he has seen that it helps.
+    on_trial: bool = False
 
     @property
     def changes(self) -> list[Row]:

@@ -103,6 +103,12 @@ def longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | Non
     return _START_S + sum(map(pause_s, sessions))
 
 
+def most_s(sessions: Sequence[Session]) -> float:
+    """Return how long it takes at most until all `sessions` are connected anew, if they come back at all."""
+    waits_s = _BUSY_DISKS_WAIT_S + iscsid.START_WAIT_S + GRACE_S + _DISKS_WAIT_S
+    return longest_pause_s(sessions, {}) + waits_s
+
+
 def _why_not_by(daemon: Daemon | None) -> str:
     return iscsid.why_not_anew(daemon) if daemon else "no iscsid runs that could make connections anew"
 

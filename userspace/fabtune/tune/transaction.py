@@ -36,6 +36,8 @@ from fabtune.tune.lines import (
 _UNKNOWN = BeginLine(lines.VERSION, ROLES, "")
 # The state of what was applied whole and not taken back.
 IN_FORCE = "in force"
+# That of a step which `fabtune tune` has not judged yet.
+ON_TRIAL = "on trial"
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,10 @@ class Transaction:
 
     @property
     def state(self) -> str:
-        """Return `damaged`, `taken back`, `waiting` (for devices), `unconfirmed`, `in force` or `interrupted`."""
+        """Return one of `damaged`, `taken back`, `waiting` (for devices), `unconfirmed`, and as follows.
+
+        `on trial`, `in force`, `interrupted`.
+        """
         if self.damage:
             return "damaged"
         if self.closed:
@@ -144,7 +149,9 @@ class Transaction:
             return "waiting"
         if self.unconfirmed and not self.confirmed:
             return "unconfirmed"
-        return IN_FORCE if self.applied else "interrupted"
+        if not self.applied:
+            return "interrupted"
+        return ON_TRIAL if self.header.on_trial and not self.confirmed else IN_FORCE
 
 
 def parse(path: Path, data: bytes, damage: str = "") -> Transaction:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fabtune.facts.collect import this_host
 from fabtune.tune.journal import Transaction
+from fabtune.tune.transaction import ON_TRIAL
 
 
 def now_s() -> float:
@@ -16,6 +17,11 @@ def now_s() -> float:
 def awaited(found: Sequence[Transaction]) -> list[Transaction]:
     """Return the transactions that nobody has confirmed or taken back yet."""
     return [one for one in found if one.unconfirmed and not one.confirmed and not one.closed]
+
+
+def on_trial(found: Sequence[Transaction]) -> list[Transaction]:
+    """Return the steps of a `fabtune tune` that it has neither kept nor taken back yet, and that have no limit."""
+    return [one for one in found if one.state == ON_TRIAL]
 
 
 def overdue(found: Sequence[Transaction]) -> list[Transaction]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Holds the host against the journal: which value is no longer what apply wrote."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fabtune.errors import FabtuneError
@@ -9,12 +10,13 @@ from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
 from fabtune.model.document import Json
-from fabtune.tune import journal, map_paths, owed, pending, persist
+from fabtune.tune import journal, map_paths, owed, pending, persist, trial
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
-from fabtune.tune.unconfirmed import overdue
+from fabtune.tune.transaction import ON_TRIAL
+from fabtune.tune.unconfirmed import on_trial, overdue
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,23 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         *_lacking(everything, boot_id),
         *_unfinished(asked, busy),
         *_overdue(asked, busy),
+        *_on_trial(asked),
         *unfelt,
         *latest.values(),
     ]
+
+
+def no_longer_held(names: Collection[str]) -> list[Drift]:
+    """Return each value of the transactions `names` that is not what they wrote, or cannot be read."""
+    present, boot_id = owners(), this_host().boot_id
+    steps = [
+        (step, Locator(one.header.netns))
+        for one in journal.transactions()
+        for step in one.open_steps
+        if one.name in names and not (step.disturbed or step.waiting)
+    ]
+    found = (_held(step, locate, present, boot_id) for step, locate in steps)
+    return [one for one in found if one.drifted]
 
 
 def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool:
@@ -176,6 +192,18 @@ def _overdue(asked: list[Transaction], busy: str) -> list[Drift]:
         Drift("apply", f"{one.profile} ({one.name})", "confirmed in time", "unconfirmed", False, note, due=True)
         for one in overdue(asked)
     ]
+
+
+def _on_trial(asked: list[Transaction]) -> list[Drift]:
+    """Return each step of a `fabtune tune` that nobody has judged: one that was killed leaves it so for good."""
+    busy = trial.at_work()
+    return [
+        Drift(
+            "apply", f"{one.profile} ({one.name})", "judged", ON_TRIAL, drifted=False,
+            note=f"is not judged yet: {busy}" if busy else trial.left(one.name), due=True,
+        )
+        for one in on_trial(asked)
+    ]  # fmt: skip
 
 
 def _completes(later: Transaction, one: Transaction) -> bool:

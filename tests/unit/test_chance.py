@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune tune: how often a step without any effect is kept, by simulation, as Documentation/tuning.md says."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from fabtune.autotune import trend
+from fabtune.autotune.goal import Aim, Figures, Goal
+from fabtune.model.judgement import Verdict
+
+BLOCKS, BETWEEN, TURNS = 7, 3, 1000
+# The step is looked at for twice as long where its load may grow by itself.
+Load = Callable[[random.Random], Sequence[float]]
+
+
+def kept(rates: Sequence[float]) -> bool:
+    """Tell whether a step in the middle of a load's rates would be kept, as TuningStep looks at them."""
+    before, later = rates[:BLOCKS], rates[BLOCKS + BETWEEN :]
+    for blocks in (BLOCKS, 2 * BLOCKS):
+        found = Aim(Goal.THROUGHPUT).outcome(Figures(tuple(before)), Figures(tuple(later[:blocks]))).throughput
+        if found.verdict is not Verdict.BETTER or found.low is None:
+            return False
+        if not trend.explains(before, later[:blocks], found.low):
+            return True
+    return False
+
+
+def correlated(share: float, deviation: float = 0.15, gain: float = 1.0) -> Load:
+    """A load whose neighbouring blocks are so correlated; from the step on it is so many times as fast."""
+
+    def rates(chance: random.Random) -> list[float]:
+        found, now = list[float](), chance.gauss(0, deviation)
+        for turn in range(3 * BLOCKS + BETWEEN):
+            now = share * now + chance.gauss(0, deviation * math.sqrt(1 - share**2))
+            found.append(1e7 * math.exp(now) * (gain if turn >= BLOCKS else 1.0))
+        return found
+
+    return rates
+
+
+def growing(share_a_second: float) -> Load:
+    """A load that grows by itself, with blocks of 1.43 s that vary by 2 %."""
+
+    def rates(chance: random.Random) -> list[float]:
+        turns = range(3 * BLOCKS + BETWEEN)
+        return [1e7 * math.exp(1.43 * share_a_second * turn + chance.gauss(0, 0.02)) for turn in turns]
+
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("load", "least", "most"),
+    [
+        (correlated(0.0), 0.01, 0.04),
+        (correlated(0.5), 0.08, 0.13),
+        (correlated(0.7), 0.15, 0.21),
+        (correlated(0.9), 0.22, 0.30),
+        (growing(0.002), 0.50, 0.62),
+        (growing(0.005), 0.36, 0.50),
+        (growing(0.01), 0.14, 0.25),
+        (correlated(0.0, 0.03, 1.1), 0.99, 1.0),
+    ],
+    ids=["steady", "0.5", "0.7", "0.9", "0.2 % a second", "0.5 % a second", "1 % a second", "a gain of 10 %"],
+)
+def test_how_often_a_step_stays(load: Load, least: float, most: float) -> None:
+    chance = random.Random(1)
+    share = sum(kept(load(chance)) for _ in range(TURNS)) / TURNS
+    assert least <= share <= most, share

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What `fabtune tune` says it wrote, what takes exactly that back, and what it found of the path."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+from test_autotune import Make, climber, no_path, paced_line, seen
+from test_trial import host
+
+from fabtune.autotune import path_found as finding
+from fabtune.autotune import step as stepping
+from fabtune.autotune.climb import climb
+from fabtune.autotune.made import Made, take_back_commands
+from fabtune.autotune.path_found import path_found
+from fabtune.autotune.step import ClimbAsked
+from fabtune.autotune.view import View
+from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli import autotune as cli
+from fabtune.cli.main import main
+from fabtune.errors import FabtuneError
+from fabtune.model import typed
+from fabtune.model.device import Device
+from fabtune.model.observation import Observation
+from fabtune.tune.plan import CHANGE, Row
+
+__all__ = ["climber", "host", "no_path"]
+
+
+def made(end: str, transaction: str, where: str = "", **values: str) -> Made:
+    """A transaction that wrote these windows, by device."""
+    window = shipped_catalog().tunables["iscsi.tcp_window"]
+    rows = [
+        Row(window, end, Device("record", device, device), "524288", new, CHANGE, "why")
+        for device, new in values.items()
+    ]
+    return Made(end, where, transaction, tuple(rows))
+
+
+def test_exactly_the_steps_that_stay_are_taken_back_the_newest_first_and_other_hosts_before_this_one() -> None:
+    first = (made("target", "T1", "storage.example"), made("initiator", "I1"))
+    second = (made("target", "T2"), made("initiator", "I2"))
+    assert take_back_commands([first, second]) == [
+        "ssh storage.example fabtune revert --transaction T1",
+        "fabtune revert --transaction T2",
+        "fabtune revert --transaction I2",
+        "fabtune revert --transaction I1 --reconnect",
+    ]
+    assert take_back_commands([]) == []
+
+
+def test_a_step_says_what_it_wrote_where_and_what_that_was_before(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    climber([seen(10, "receive-window"), seen(20, "line")])
+
+    def write(self: stepping.TuningStep) -> None:
+        self.ends += [made("target", "T1", "storage.example"), made("initiator", "I1", sda="0")]
+
+    monkeypatch.setattr(stepping.TuningStep, "_write", write)
+    said: list[str] = []
+    found = climb(ClimbAsked((), None, None, 4.0, 8), said.append)
+    told = cli._as_json(found)
+    (step,) = found.steps
+    assert step.as_json()["transactions"] == [
+        {"end": "target", "host": "storage.example", "transaction": "T1"},
+        {"end": "initiator", "host": None, "transaction": "I1"},
+    ]
+    assert step.as_json()["values"] == [
+        {"end": "initiator", "host": None, "tunable": "iscsi.tcp_window", "device": "sda", "old": "524288", "new": "0"}
+    ]
+    both = ["ssh storage.example fabtune revert --transaction T1", "fabtune revert --transaction I1 --reconnect"]
+    assert told["take_back"] == both
+    assert f"step 1 stays; `{both[0]}` and `{both[1]}` take it back" in said
+    cli._show(found)
+    shown = capsys.readouterr().out
+    assert all(f"\n    {one}\n" in shown for one in both) and "`fabtune revert --reconnect`" not in shown
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("error", "kind"), [(FabtuneError("nothing moves"), "failed"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_what_is_interrupted_is_one_document_with_its_error(
+    climber: Make, capsys: pytest.CaptureFixture[str], error: BaseException, kind: str
+) -> None:
+    climber([seen(10, "receive-window"), seen(20, "send-buffer"), error])
+    code = main(["tune", "--yes", "--json", "--for", "4s"])
+    told = json.loads(capsys.readouterr().out)
+    assert (told["error"]["kind"], told["error"]["exit_code"]) == (kind, code)
+    assert [one["kept"] for one in told["steps"]] == [True]
+
+
+def test_what_a_look_shows_of_the_path_is_said_with_how_far_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
+    observed = typed.STRICT.read(Observation, kept["wan-read"], "wan-read")
+    view = attrs.evolve(paced_line(None), seen=(observed,), sent_again_shares=(0.05, 0.06))
+    monkeypatch.setattr(View, "shown", finding_shown(view))
+    found = path_found(view)
+    assert found.of == observed.device and found.rtt_least_ms == observed.rtt_ms
+    assert (found.rtt_least_ms or 0) <= (found.rtt_median_ms or 0) <= (found.rtt_most_ms or 0)
+    assert (found.arrived_bit_per_s or 0) <= (found.arrived_most_bit_per_s or 0)
+    assert (found.sent_again_least_share, found.sent_again_most_share) == pytest.approx((0.0, 0.01))
+    assert found.mss_bytes and f"MSS {found.mss_bytes} bytes" in found.in_words
+    assert set(found.as_json()) == {one.name for one in attrs.fields(finding.PathFound)}
+
+
+def finding_shown(view: View) -> object:
+    """Return what the senders of a view show, which `no_path` keeps from it."""
+    from fabtune.autotune.shown_line import shown_line
+
+    return shown_line(view.main_ways)
+
+
+def test_what_no_look_shows_of_the_path_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = path_found(seen(10, "line"))
+    assert found.in_words == "" and set(found.as_json().values()) == {"sda", None}

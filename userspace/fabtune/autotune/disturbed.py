@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What beside a step changed between the look before it and the one after: then nobody can tell what the step did."""
+
+from collections.abc import Collection, Iterable
+
+import attrs
+
+from fabtune.autotune.view import View
+from fabtune.model.judgement import PRACTICAL
+from fabtune.tune import journal
+from fabtune.tune.verify import no_longer_held
+
+
+@attrs.frozen
+class Disturbance:
+    """What changed, in words, and whether that may be the step's own doing."""
+
+    why: str
+    own: bool = False
+
+
+def other_disks(before: View, after: View) -> Disturbance | None:
+    """Return what says that two looks are not of the same disks under load, None where they are.
+
+    A disk on which requests wait, and nothing moves, is under load.
+    """
+    stopped, began = (_not_in(one, other) for one, other in ((before, after), (after, before)))
+    if stopped:
+        return Disturbance(f"{stopped} stopped moving during it, or went away", own=True)
+    return Disturbance(f"{began} began to move during it") if began else None
+
+
+def _not_in(one: View, other: View) -> str:
+    """Return the disks that move only in `one`, and enough to matter there."""
+    rates: dict[str, float] = {}
+    for way in one.ways:
+        rates[way.device] = rates.get(way.device, 0.0) + way.bytes_per_s
+    there = {way.device for way in other.ways}
+    return ", ".join(name for name, rate in rates.items() if name not in there and rate > PRACTICAL * one.bytes_per_s)
+
+
+def _journalled() -> dict[str, int]:
+    return {one.name: len(one.open_steps) for one in journal.transactions()}
+
+
+@attrs.define
+class Witness:
+    """What this host's journal had before a look, by transaction: how many values each had not taken back."""
+
+    _known: dict[str, int] = attrs.field(init=False, factory=_journalled)
+
+    def renew(self) -> None:
+        """Take what is there now for what was there before the look that follows."""
+        self._known = _journalled()
+
+    def note(self, names: Iterable[str]) -> None:
+        """Note what a step did itself, by its transactions."""
+        now = _journalled()
+        self._known |= {name: now[name] for name in names if name in now}
+
+    def disturbance(self, names: Collection[str]) -> Disturbance | None:
+        """Return what somebody else wrote, or made of the values of the transactions `names`; None for nothing."""
+        for one in journal.transactions():
+            if self._known.get(one.name) != len(one.open_steps):
+                return Disturbance(f"transaction {one.name} ({one.profile}) was written or taken back meanwhile")
+        for value in no_longer_held(names):
+            is_now = "cannot be read" if value.found is None else f"is {value.found}"
+            note = f": {value.note}" if value.note else ""
+            return Disturbance(f"{value.tunable} of {value.device} {is_now}, and the step wrote {value.expected}{note}")
+        return None
