@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Many clients at once: what counts as the measured part, and what is said of the clients."""
 
+import attrs
 import pytest
 from run_records import make_record, with_step
 from test_stat import reading
@@ -73,3 +74,10 @@ def test_a_client_that_was_never_seen_and_too_short_a_run_are_errors() -> None:
 def test_a_load_that_hung_has_no_throughput_but_the_age_of_its_oldest_request() -> None:
     found = clients.figures(record(61.2), "read", [])
     assert found["oldest_s"] == 61.2 and found["mb_per_s"] == 0
+
+
+def test_clients_whose_requests_outlast_the_part_have_no_percentile() -> None:
+    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"], QUEUE)
+    # Requests of 1 ms in a part of 1 ms.
+    found = clients.figures(attrs.evolve(record(), runtime_s=0.001), "read", seen)
+    assert found["p50_ms"] is None and found["p99_ms"] is None and found["mb_per_s"]

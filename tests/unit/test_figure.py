@@ -32,8 +32,8 @@ def test_a_missing_fabric_is_said_and_drawn_nowhere(tmp_path: Path) -> None:
 def test_seeds_that_differ_are_said_on_the_page(tmp_path: Path) -> None:
     rows = [ROWS[0] | {"seeds": 3, "mb_per_s_apart": 1.5}, ROWS[1] | {"mb_per_s_groups": "20 (2), 30 (3)"}]
     said = [
-        "size 4KiB: one seed differs, 1.5 MB/s, from the other 2; one alone is no group",
-        "size 64KiB: the seeds fall into two groups, 20 (2) and 30 (3) MB/s (number of seeds);"
+        "request size 4KiB: one seed differs, 1.5 MB/s, from the other 2; one alone is no group",
+        "request size 64KiB: the seeds fall into two groups, 20 (2) and 30 (3) MB/s (number of seeds);"
         " low and high are their ends",
     ]
     assert figure.reasons(rows, ("fabric", "size")) == said
@@ -42,18 +42,19 @@ def test_seeds_that_differ_are_said_on_the_page(tmp_path: Path) -> None:
 
 
 def test_a_gain_stands_beside_its_cost(tmp_path: Path) -> None:
-    def row(profile: str, size: str, rate: float, cpu: float) -> dict[str, float | str | None]:
-        ends = {"cpu_s_per_gb_low": cpu - 0.1, "cpu_s_per_gb_high": cpu + 0.1}
-        return {"profile": profile, "size": size, "op": "write", "mb_per_s": rate, "cpu_s_per_gb": cpu, **ends}
+    def row(profile: str, size: str, rate: float, **more: float | str | None) -> dict[str, float | str | None]:
+        return {"profile": profile, "size": size, "op": "write", "mb_per_s": rate, **more}
 
     verdict: dict[str, float | str | None] = {"gain": 2.0, "gain_low": 1.9, "gain_high": 2.1, "verdict": "better"}
+    dear: dict[str, float | str | None] = {"cpu_change": 3.5, "cpu_change_low": 3.4, "cpu_change_high": 3.6}
     rows = [
-        row("untouched", "4KiB", 5.0, 24.0), row("untouched", "64KiB", 6.0, 20.0),
-        row("wan", "4KiB", 10.0, 84.0) | verdict, row("wan", "64KiB", 12.0, 20.0) | verdict,
+        row("untouched", "4KiB", 5.0), row("untouched", "64KiB", 6.0),
+        row("wan", "4KiB", 10.0, cpu_verdict="worse", **dear) | verdict,
+        row("wan", "64KiB", 12.0, cpu_verdict="no practical difference", cpu_change=1.0) | verdict,
     ]  # fmt: skip
     plot = figure.Plot("size", "mb_per_s", "profile", {"4KiB": 1.0, "64KiB": 2.0}, log=True)
     html = figure.write(rows, ("profile", "size"), plot, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
-    said = "wan against untouched: CPU time for each GB: more at 1 of 2 points, up to 3.50×, 84 for 24 s/GB, size 4KiB."
+    said = "wan against untouched: CPU time for each GB: more at 1 of 2 points (request size 4KiB), up to "
     assert said in html.replace("\u00a0", " ")
 
 
@@ -63,7 +64,9 @@ def test_one_point_makes_a_table_but_no_curve(tmp_path: Path) -> None:
 
 
 def test_the_x_axis_is_marked_with_the_values_as_written_and_words_are_not_joined(tmp_path: Path) -> None:
-    html = figure.write(ROWS, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
+    rows = [*ROWS, ROWS[0] | {"size": "1MiB", "mb_per_s": 90.0}]
+    plot = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 4096.0, "64KiB": 65536.0, "1MiB": 2.0**20}, log=True)
+    html = figure.write(rows, ("fabric", "size"), plot, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert ">4KiB</text>" in html and ">64KiB</text>" in html and ">16k</text>" not in html
     assert html.count('class="line"') == 2
     places = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 1.0, "64KiB": 2.0}, log=False, words=True)
@@ -97,7 +100,7 @@ def test_what_has_no_place_in_a_drawing_has_a_drawing_of_its_own(tmp_path: Path)
     factors = ("fabric", "size", "depth")
     html = figure.write(rows, factors, PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     titles = re.findall(r"<title>(read, [^<]*)", html)
-    assert titles == ["read, depth 1: mb_per_s over size", "read, depth 32: mb_per_s over size"]
+    assert titles == [f"read, queue depth {depth}: MB/s over request size" for depth in (1, 32)]
     # Intervals were drawn nowhere.
     assert [one.count('class="span"') for one in html.split("<svg")[1:]] == [2, 2]
 
@@ -117,3 +120,52 @@ def test_the_law_of_each_curve_is_its_own_where_they_differ() -> None:
     ]
     (alike,) = figure._laws(rows[:2], plot)
     assert alike.name == "one Reno connection (Mathis)"
+
+
+def grid(**more: float | str | None) -> list[dict[str, float | str | None]]:
+    """Every pair of commands and window, read and written, each at its bound."""
+    at_bound: dict[str, float | str | None] = {"bound_mb_per_s": 1.0, "fraction_of_bound": 1.0, "p99_ms": 2.0}
+    told = at_bound | {"profile": "untouched"} | more
+    return [
+        told | {"cmds_max": cmds, "cmdsn_depth": window, "op": op, "mb_per_s": 1.0 + float(cmds) / 100}
+        for cmds in ("32", "64", "128") for window in ("4", "16", "64") for op in ("read", "write")
+    ]  # fmt: skip
+
+
+def shown(rows: list[dict[str, float | str | None]], tmp_path: Path, expected: bool = True) -> str:
+    plot = figure.Plot("cmdsn_depth", "mb_per_s", "cmds_max", {"4": 4.0, "16": 16.0, "64": 64.0}, log=True)
+    said: list[tuple[str, bool | None, str]] = [("rises", True, "2 30")] if expected else []
+    factors = ("cmds_max", "cmdsn_depth")
+    html = figure.write(rows, factors, plot, said, {"experiment": "windows"}, [], tmp_path).read_text()
+    return html.replace("\u00a0", " ")
+
+
+def test_many_points_are_counted_and_few_are_named_in_words(tmp_path: Path) -> None:
+    """The first screen of `command-window` listed 17 of "cmds_max 32 cmdsn_depth 4 read"."""
+    html = shown(grid(), tmp_path)
+    assert "queue depth and round trip: 18 points (100.0 % of the bound)" in html
+    few = [row for row in grid() if row["cmds_max"] == "32" and row["cmdsn_depth"] != "4"]
+    html = shown(few, tmp_path)
+    assert "queue depth and round trip: read, write at command window 16, command window 64 (100.0 %" in html
+
+
+def test_captions_and_axes_speak_of_what_is_meant(tmp_path: Path) -> None:
+    """They read "mb_per_s over loss"."""
+    html = shown(grid(), tmp_path)
+    assert "read: MB/s over command window. Marks are" in html and "read: p99 latency, ms over command window" in html
+    assert ">command window</text>" in html
+    assert not re.search(r"(mb_per_s|p99_ms|cmdsn_depth) over|over (mb_per_s|cmdsn_depth)", html)
+
+
+def test_an_experiment_without_a_contest_says_what_is_compared(tmp_path: Path) -> None:
+    html = shown(grid(), tmp_path)
+    said = "No profile is held against another: untouched at every point. Compared are session commands and command "
+    assert "Did it help?" in html and said + "window, by what is expected of them below." in html
+    assert said + "window, by the tables below alone." in shown(grid(), tmp_path, expected=False)
+
+
+def test_two_points_are_not_joined(tmp_path: Path) -> None:
+    two = [row for row in grid(bound_mb_per_s=None) if row["cmds_max"] == "32" and row["cmdsn_depth"] != "4"]
+    for row, rate in zip(two, (1.0, 2.0, 3.0, 4.0), strict=True):
+        row["mb_per_s"] = rate
+    assert 'class="line" d="M' not in re.sub(r'<path class="line" d="M[^"]*h28"/>', "", shown(two, tmp_path))

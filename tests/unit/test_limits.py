@@ -17,7 +17,7 @@ from fabtune.measure.load_look import LoadLook
 from fabtune.measure.measured import Span
 from fabtune.model import runrecord, typed
 from fabtune.model.observation import Observation
-from fabtune.model.runrecord import RunRecord
+from fabtune.model.runrecord import PathTold, RunRecord
 from fabtune.report import demo, reasons, runs, suite
 from fabtune.why.summing_up import limits_of
 
@@ -91,6 +91,27 @@ def test_the_first_screen_names_what_limits_another_disk_another_step_and_the_fe
     fewer = said(*(looked(name, "sda", "run") for name in ("untouched-read", "loss-read", "untouched-read")))
     assert [one.partition("; so in ")[2] for one in fewer] == ["2 of 3 looks.", "1 of 3 looks."]
     assert "lost on the path" in fewer[1]
+
+
+def test_the_first_screen_says_at_which_point_a_load_was_limited_to_what() -> None:
+    """Three looks at 20 ms and 12.8 MB/s and three at 100 ms and 2.5 were "12.8 MB/s; so in 6 of 6 looks"."""
+
+    def looked(rtt_ms: float, rate: float, seed: int) -> RunRecord:
+        taken = attrs.evolve(_record("untouched-read", "untouched"), path=PathTold(rtt_ms / 1e3, 1.25e8))
+        (limits,) = taken.steps[0].limits
+        verdict = limits.verdict.replace(f"{limits.bytes_per_s / 1e6:.1f} MB/s", f"{rate:.1f} MB/s")
+        limits = attrs.evolve(limits, bytes_per_s=rate * 1e6, verdict=verdict)
+        settings: Any = {"settings": {"profile": "untouched", "rtt_ms": rtt_ms, "seed": seed}}
+        return attrs.evolve(taken, environment=settings, steps=(attrs.evolve(taken.steps[0], limits=(limits,)),))
+
+    records = [looked(*point, seed) for point in ((20.0, 12.8), (100.0, 2.5)) for seed in (1, 2, 3)]
+    (answer,) = reasons.of_limiters(records, "xdd")
+    assert answer.text.startswith("untouched, 20 ms: Reads of sda are limited to 12.8 MB/s by the initiator's")
+    assert answer.text.endswith("; so in 3 of 3 looks; by the same at 100 ms, 2.5 MB/s, in 3 of 3 looks.")
+    assert "6 looks" not in answer.text
+    many = [looked(10.0 * step, 100.0 / step, 1) for step in range(1, 13)]
+    (answer,) = reasons.of_limiters(many, "xdd")
+    assert answer.text.endswith("; and at 7 more points.") and answer.text.count("by the same") == 1
 
 
 def test_records_without_a_look_say_nothing_of_limits() -> None:

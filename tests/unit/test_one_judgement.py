@@ -15,12 +15,14 @@ from run_records import make_record, with_step
 from fabtune.cli.compare import show
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import recordfile
+from fabtune.experiment.summary import FAILED, UNTOLD, summarise
+from fabtune.measure import metrics, recordfile
 from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
 from fabtune.model.offered import Offered
+from fabtune.model.results import Point
 from fabtune.model.runrecord import RunRecord, SessionTurn
-from fabtune.report import cells, compare, paired, verdict_table
+from fabtune.report import cells, compare, demo, paired, suite, verdict_table
 
 
 def session(
@@ -453,3 +455,69 @@ def test_sessions_of_several_rules_are_judged_by_the_strictest() -> None:
     for sides in ((a, b), (b, a)):
         rules = compare.compare_sets(*sides).rules
         assert (rules.level, rules.practical, rules.looks) == (0.015, looked.practical, looked.looks)
+
+
+def told_or_not(tmp_path: Path) -> Path:
+    """The records of an experiment in which one profile is told the path, or left to measure it."""
+    for known in ("given", "measured"):
+        for seed in (1, 2, 3):
+            settings = {"profile": "wan", "known": known, "seed": seed}
+            record = make_record(100 + seed / 10, "wan", environment={"settings": settings})
+            recordfile.write(record, tmp_path / known / f"{seed}.run.json.gz")
+    return tmp_path
+
+
+def test_report_calls_a_profile_that_measures_its_path_what_run_calls_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` found no practical difference at any point, `report` of the same tree that wan alone was measured."""
+    records, unreadable, remarks = suite.load(told_or_not(tmp_path))
+    ((_, outcome),) = paired.outcomes(records)
+    assert (outcome.a, outcome.b, outcome.paired) == ("wan", "wan-measured", "seed")
+    assert {row.judgement.verdict for row in outcome.primary} == {Verdict.SAME}
+    page = suite.render(records, unreadable, remarks, ["fabtune", "report", "x"])
+    assert "wan-measured against wan: no practical difference" in page and "alone was measured" not in page
+    assert main(["compare", str(tmp_path / "given"), str(tmp_path / "measured")]) == ExitCode.DONE
+    assert "wan-measured (B) against wan (A)" in capsys.readouterr().out
+
+
+def at_a_cost(rtt_ms: float, profile: str, seed: int, spent: float) -> RunRecord:
+    """A run whose CPUs were busy for a share `spent` of the usual."""
+    settings = {"profile": profile, "seed": seed, "rtt_ms": rtt_ms}
+    rate = (20 if profile == "wan" else 10) * (1 + seed / 100)
+    record = make_record(rate, profile, path={"rtt_ms": rtt_ms}, seconds=10, environment={"settings": settings})
+    for sample in record.steps[0].samples:
+        busy = {key for key in sample if key.startswith("kernel.all.cpu.") and key != "kernel.all.cpu.idle"}
+        idle = sum(sample[key] for key in busy) * (1 - spent)
+        sample.update({key: sample[key] * spent for key in busy})
+        sample["kernel.all.cpu.idle"] += idle
+    return record
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_run_and_report_say_the_same_of_the_cost(failed: bool) -> None:
+    """`run` said "3 of 3, down to 0.17" where `report` said "2 of 2, down to 0.22", and the table something else."""
+    spent = {(20.0, "untouched"): 1.0, (20.0, "wan"): 3.0, (100.0, "untouched"): 1.0, (100.0, "wan"): 0.2}
+    records = [at_a_cost(*place, seed, share * (1 + seed % 2 / 500)) for place, share in spent.items()
+               for seed in (1, 2, 3, 4)]  # fmt: skip
+    lost = records[-1] if failed else None
+    rows = []
+    for number, one in enumerate(records):
+        settings: Any = one.environment["settings"]
+        factors = {"profile": str(settings["profile"]), "rtt": f"{settings['rtt_ms']:g}ms"}
+        found = {metric.key: metric.value for metric in metrics.of_step(one.steps[0])}
+        told = {"op": "read", "mb_per_s": found["read_mb_per_s"], "bound_mb_per_s": 100.0, "fraction_of_bound": 0.1}
+        point = Point(settings | told | {key: found.get(f"read_{key}", found.get(key)) for key in COMPARED})
+        if one is lost:
+            point = Point(settings | {"op": "read", UNTOLD: FAILED})
+            records[number] = with_step(attrs.evolve(one, complete=False, problem="it failed"), fio=None, samples=())
+        rows.append((factors, point))
+    points = [row.published for row in summarise(rows)]
+    (by_run,) = [one.text for one in demo.answers(points) if one.question == "At what cost?"]
+    html = suite.render(records, [], [], ["fabtune", "report", "x"]).replace("\N{NO-BREAK SPACE}", " ")
+    assert by_run.replace("reads", "read") in html
+    end = "cannot tell at 1 of 2 points (reads at 100 ms). Cannot tell: 1 of 4 runs of wan failed" if failed else "less"
+    assert end in by_run and "more at 1 of 2 points (reads at 20 ms), up to 1.5" in by_run
+
+
+COMPARED = ("p50_ms", "p99_ms", "cpu_s_per_gb")

@@ -89,3 +89,14 @@ def test_a_paragraph_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_one_of_a_thing_is_no_plural() -> None:
     assert [units.counted(number, "value") for number in (0, 1, 2)] == ["0 values", "1 value", "2 values"]
+
+
+@pytest.mark.parametrize(("said", "columns"), [("80", 80), ("60", 60), ("", 160), ("0", 160), ("wide", 160)])
+def test_without_a_terminal_the_columns_that_are_asked_for_count(
+    said: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With COLUMNS=80, `compare` in a pipe printed lines of up to 155 columns."""
+    monkeypatch.setenv("COLUMNS", said)
+    assert table.room() == columns
+    table.table(HEADERS, ROWS, wrapped="why")
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= columns

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, with_latency, with_step
+from run_records import make_record, with_fio, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
@@ -16,7 +16,8 @@ from fabtune.measure import interleave, recordfile
 from fabtune.model.judgement import Verdict
 from fabtune.model.offered import Replayed
 from fabtune.model.outputs import FioOutput
-from fabtune.report import compare, verdict_table
+from fabtune.model.runrecord import RunRecord
+from fabtune.report import compare, suite, verdict_table
 
 
 def sides(ratio: Any, pairs: Any = 8) -> Any:
@@ -210,3 +211,35 @@ def test_replays_of_different_traces_are_no_runs_of_one_load() -> None:
     assert set(verdicts(apart)) == {Verdict.CANNOT_TELL}
     same = compare.compare(a, [with_step(record, replayed=one) for record in b])
     assert {row.step for row in same.rows} == {"read"} and set(verdicts(same)) == {Verdict.BETTER}
+
+
+def few_and_slow(label: str, rate: float) -> RunRecord:
+    """13 requests of 2.3 s in a part of 1.5 s."""
+
+    def bins(job: Any) -> None:
+        job["read"]["clat_ns"]["bins"] = {str(round(2.3e9) + number): 1 for number in range(13)}
+
+    record = with_fio(make_record(rate, label), bins)
+    return with_step(record, job=record.steps[0].job + "time_based=1\nruntime=1500ms\n")
+
+
+def test_latencies_that_a_short_run_cuts_off_are_no_verdict(tmp_path: Path) -> None:
+    """The demo's page called a p99 of 13 requests, which is the slowest of those that ended, better; p<0.001."""
+    a = [few_and_slow("untouched", 1 + number / 100) for number in range(3)]
+    b = [make_record(100 + number, "wan") for number in range(3)]
+    outcome = compare.compare(a, b)
+    found = {row.metric.key: row.judgement for row in outcome.rows}
+    assert found["read_mb_per_s"].verdict is Verdict.BETTER
+    assert {found[key].verdict for key in ("read_p50_ms", "read_p99_ms")} == {Verdict.CANNOT_TELL}
+    assert "no run of untouched tells it: requests of 2.3 s in a part of 1.5 s" in found["read_p50_ms"].why
+    page = suite.render([*a, *b], [], [], ["fabtune", "report", "x"])
+    assert found["read_p50_ms"].why in page.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_latency_that_no_side_tells_is_named_with_the_reason() -> None:
+    sides = [[few_and_slow(label, rate + number) for number in range(3)] for label, rate in (("a", 1), ("b", 2))]
+    outcome = compare.compare(sides[0], sides[1])
+    untold = {row.metric.key: row for row in outcome.rows if row.metric.key != "read_mb_per_s"}
+    assert set(untold) == {"read_p50_ms", "read_p99_ms"}
+    assert all(row.judgement.verdict is Verdict.CANNOT_TELL and row.judgement.why for row in untold.values())
+    assert json.loads(verdict_table.as_json(outcome))["rows"][1]["a_median"] is None

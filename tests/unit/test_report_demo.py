@@ -177,21 +177,25 @@ def test_the_page_begins_with_whether_it_helped_how_much_how_surely_and_what_lim
 def test_what_the_gain_costs_is_on_the_first_screen() -> None:
     """Writes with `wan` took 3.6 times the CPU time for each GB, and the page said "Yes"."""
 
-    def cost(of: dict[tuple[str, int], tuple[float, float, float]]) -> list[str]:
+    def cost(of: dict[int, tuple[str, float | None]]) -> list[str]:
         points = make_points()
         for one in points:
-            ends = of.get((one["profile"], one["rtt_ms"]), (10.0, 9.9, 10.1)) if one["op"] == "write" else ()
-            one |= dict(zip(("cpu_s_per_gb", "cpu_s_per_gb_low", "cpu_s_per_gb_high"), ends, strict=False))
+            if one["op"] == "write" and one["profile"] == "wan" and one["rtt_ms"] in of:
+                verdict, ratio = of[one["rtt_ms"]]
+                ends = {"cpu_change_low": ratio * 0.9, "cpu_change_high": ratio * 1.1} if ratio else {}
+                one |= {"cpu_verdict": verdict, "cpu_change": ratio, "cpu_why": "" if ratio else "a run failed"} | ends
         return [one.text for one in demo.answers(points) if one.question == "At what cost?"]
 
-    assert cost({}) == ["wan against default: CPU time for each GB: no clear difference."]
-    dear = {("wan", 50): (36.0, 35.0, 37.0), ("wan", 100): (5.0, 4.0, 6.0), ("wan", 0): (10.3, 10.1, 10.4)}
-    assert cost(dear) == [
-        "wan against default: CPU time for each GB: more at 1 of 3 points, up to 3.60×, 36 for 10 s/GB, "
-        "writes at 50 ms; less at 1 of 3 points, down to 0.50×, writes at 100 ms."
+    assert cost({}) == []
+    assert cost({0: ("no practical difference", 1.0)}) == [
+        "wan against default: CPU time for each GB: no practical difference at 1 of 6 points (writes at 0 ms); cannot "
+        "tell at 5 of 6 points (reads at 0, 50, 100 ms; writes at 50, 100 ms). Cannot tell: no run tells it."
     ]
-    # Without an interval, or without the other side's, nothing is held against anything.
-    assert [one for one in demo.answers(make_points(cpu_s_per_gb=3.0)) if one.question == "At what cost?"] == []
+    assert cost({50: ("worse", 3.6), 100: ("better", 0.5), 0: ("cannot tell", None)}) == [
+        "wan against default: CPU time for each GB: more at 1 of 6 points (writes at 50 ms), up to 3.60× [3.24, 3.96]; "
+        "less at 1 of 6 points (writes at 100 ms), down to 0.500× [0.450, 0.550]; cannot tell at 4 of 6 points (reads "
+        "at 0, 50, 100 ms; writes at 0 ms). Cannot tell: no run tells it; a run failed."
+    ]
 
 
 def test_harm_and_doubt_are_said_first() -> None:

@@ -60,10 +60,18 @@ def test_bounds_that_differ_between_sets_are_drawn_as_two() -> None:
 
 
 def test_latency_stands_beside_throughput_where_the_load_varies() -> None:
-    svgs = drawn([one for depth in (1, 4, 16) for one in over("queue_depth", {depth: 3.0})])
+    svgs = drawn([one for depth in (1, 4, 16) for one in over("queue_depth", {depth: 30.0})])
     assert len(svgs) == 2 and "latency, ms" in svgs[1] and ">wan p99<" in svgs[1] and ">wan p50<" in svgs[1]
     size = [make_record(3, path=PATH, parameters={"block_bytes": size}) for size in (4096, 65536)]
     assert not any("latency, ms" in svg for svg in drawn(size))
+
+
+def test_two_points_are_not_joined_by_a_line() -> None:
+    """The CPU time of two round trips was: nothing was measured between them."""
+    records = [make_record(50, "wan", path=PATH | {"rtt_ms": rtt_ms}, seconds=10) for rtt_ms in (1.0, 10.0, 50.0)]
+    for count, joined in ((2, False), (3, True)):
+        (svg,) = [one for one in drawn(records[:count]) if ": CPU</title>" in one]
+        assert bool(re.search(r'class="line" d="M[^"]*L', svg)) is joined
 
 
 def test_intervals_are_drawn_from_three_runs_on() -> None:
@@ -89,7 +97,28 @@ def test_what_the_drained_hide_is_not_drawn() -> None:
         every = Latencies(bins, drained)
         for one_in, ms in latency._points(every)[:-1]:
             rank = every.total - every.total / one_in + bins[round(ms * 1e6)]
-            assert every.quantile_ns(rank / every.total - 1e-12) == round(ms * 1e6)
+            # The slowest bin ends at the longest of all, which is no percentile.
+            assert every.quantile_ns(rank / every.total - (rank < every.total) * 1e-12) == round(ms * 1e6)
+
+
+def test_both_tables_of_a_page_say_the_same_percentiles() -> None:
+    """One had the median of the runs' p50, the other the p50 of all runs' requests, under one name."""
+
+    def taking(ms: int, count: int) -> RunRecord:
+        record = make_record(1, "wan", path=PATH)
+        return with_fio(record, lambda job: job["read"]["clat_ns"].update(bins={str(ms * 1_000_000): count}))
+
+    group = cells.cells([taking(1, 50), taking(2, 50), taking(3, 1000)])
+    (found,) = latency.section(group, "xdd", {"wan": 0}).tables[0].rows  # type: ignore[union-attr]
+    by_key = dict(zip(["step", "label", "requests", "p50", "p90", "p99"], found, strict=False))
+    assert (by_key["requests"], by_key["p50"], by_key["p90"], by_key["p99"]) == (1100, 2.0, 2.0, None)
+    assert (group[0].median("p50_ms"), group[0].median("p99_ms")) == (2.0, None)
+
+
+def test_no_curve_is_drawn_of_what_a_short_run_cut_off() -> None:
+    cut_off = Latencies({round(1e8): 50, round(2.3e9): 13}, part_s=1.5)
+    assert latency._points(cut_off) == ((1.0, 100.0),)
+    assert not latency._points(Latencies({round(2.3e9): 13}, part_s=1.5))
 
 
 def test_a_page_shows_every_bin(tmp_path: Path) -> None:

@@ -339,7 +339,7 @@ def test_the_cost_of_a_gain_is_that_of_the_same_point() -> None:
             for rate, label, spent in ((10, "untouched", 0.1), (20, "wan", 0.5))]  # fmt: skip
     html = suite.render(runs, [], [], ["fabtune", "report", "out"]).replace("\u00a0", " ")
     assert "At what cost?" in html
-    assert re.search(r"wan against untouched: CPU time for each GB: more at the one point, up to 2\.5\d×", html)
+    assert re.search(r"wan against untouched: CPU time for each GB: more at read, up to 2\.5\d× \[", html)
 
 
 def test_points_of_one_step_are_told_apart_by_their_size() -> None:
@@ -415,3 +415,10 @@ def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> Non
     assert "No, it harmed. xdd, wan, session second against untouched: worse at read." in page
     # Each of several looks is judged at a level of its own.
     assert "10 pairs a point, 98.5 % intervals" in page
+
+
+def test_a_bound_that_is_the_disk_s_is_called_that_of_records_too() -> None:
+    record = make_record(10, "untouched", path={"rtt_ms": 0.0, "rate_bytes_per_s": 1.25e8})
+    record = attrs.evolve(record, target=attrs.evolve(record.target, limit_bytes_per_s=1.01e7))
+    html = suite.render([record], [], [], ["fabtune", "report", "out"])
+    assert "the target&#39;s disk: read" in html and "queue depth" not in html

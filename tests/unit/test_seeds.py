@@ -306,3 +306,23 @@ def test_a_page_names_each_image_that_a_root_or_a_kernel_came_from(tmp_path: Pat
     for name in ("trixie", "sid", "trixie+tgt"):
         assert f"{name} {recipe_for(name).digest}" in html
     assert f"bookworm {recipe_for('bookworm').digest}" not in html
+
+
+@pytest.mark.parametrize(("op", "bounds"), [("mixed", (17.3, 9.96)), ("both", (27.26, 27.26))])
+@pytest.mark.parametrize("plot", ["", '[plot]\nx = "stream_rate"\n'])
+def test_a_bound_that_is_the_disk_s_is_called_that(
+    op: str, bounds: tuple[float, float], plot: str, tmp_path: Path
+) -> None:
+    """Of a data buffer whose target's disk gives 27.3 MB/s the page said "queue depth and round trip"."""
+    text = f'seeds = 1\n[factors]\nstream_rate = ["1MB", "2MB"]\n[fixed]\nclients = 4\nop = "{op}"\ntarget_rate = 26\n'
+    (tmp_path / "exp.toml").write_text(text + plot)
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    found = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for run in found:
+        told: dict[str, Value | None] = {"profile": "untouched", "rtt_ms": 0.0, "fraction_of_bound": 1.0}
+        run.keep([
+            Point(told | {"op": way, "mb_per_s": bound, "bound_mb_per_s": bound})
+            for way, bound in zip(("read", "write"), bounds, strict=True)
+        ])  # fmt: skip
+    html = publish.of_lab(wanted, batch.summary_of(found), (), "", "fabtune run exp", tmp_path).page.read_text()
+    assert "the target&#39;s disk: " in html and "queue depth and round trip" not in html

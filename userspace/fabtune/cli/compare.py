@@ -22,6 +22,7 @@ def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
     """
     from fabtune.experiment import derived
     from fabtune.measure import failedruns, recordfile, resulttree
+    from fabtune.report.apart import under_shown_label
 
     # One record of an experiment's run is not to be believed where the run as a whole is not.
     complaints = derived.complaints(path) if path.is_dir() else resulttree.check_record(path)
@@ -30,11 +31,12 @@ def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
             raise InputError(f"{one.why}; `fabtune report` of the directory with all of them shows the others")
     remarks = [one.why for one in complaints]
     if not path.is_dir():
-        return resulttree.with_clocks([recordfile.read(path)], path), remarks
+        return resulttree.with_clocks([under_shown_label(recordfile.read(path))], path), remarks
     # Of a combination that failed whole these stand for all.
     failed = failedruns.stand_ins(path)
     found = recordfile.seen_below(path, f"*{recordfile.SUFFIX}") if failed else failedruns.records_at(path)
-    return resulttree.with_clocks([recordfile.read(one) for one in found] + failed, path), remarks
+    records = [under_shown_label(one) for one in (*map(recordfile.read, found), *failed)]
+    return resulttree.with_clocks(records, path), remarks
 
 
 def _refuse_clocks(a: Path, ours: "list[RunRecord]", b: Path, theirs: "list[RunRecord]") -> None:

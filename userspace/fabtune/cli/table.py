@@ -2,6 +2,7 @@
 """The one printer of tables and texts: fits any terminal without breaking a figure, and loses nothing."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from fabtune.report.table import Table
 
 _PIPE_WIDTH = 160
+_MOST_DIGITS = 6
 _LEAST_WRAP_WIDTH = 32
 _GAP = "  "
 _MOST_INDENTED = 500
@@ -51,8 +53,11 @@ def _json(value: object) -> str:
 
 
 def room() -> int:
-    """Return how many columns there are to print in."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH
+    """Return how many columns there are to print in: without a terminal those that COLUMNS asks for, if it does."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isdecimal() and len(asked) < _MOST_DIGITS and int(asked) else _PIPE_WIDTH
 
 
 def table(

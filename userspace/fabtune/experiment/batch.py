@@ -19,8 +19,7 @@ import attrs
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import earlier, expect, left_out
-from fabtune.experiment.clients import path_told
+from fabtune.experiment import clients, earlier, expect, left_out
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import common, ops_of, ways_of
@@ -234,7 +233,8 @@ def summary_of(runs: Sequence[Run]) -> list[Summary]:
     rows = []
     for run, state in states:
         sound, out, _ = left_out.sifted(run.directory, state.points)
-        points = [Point({"seed": run.settings.seed}) | _with_line(run, point) for point in sound]
+        bounded = [clients.with_what_bounds(run.settings, point, state.points) for point in sound]
+        points = [Point({"seed": run.settings.seed}) | point for point in bounded]
         if state.status == "failed":
             points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
         points += [_only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
@@ -265,14 +265,6 @@ def _like_others(run: Run, states: Sequence[tuple[Run, RunState]]) -> list[Point
 def failed_runs(runs: Sequence[Run]) -> list[Run]:
     """Return those of `runs` that failed."""
     return [run for run in runs if run.state().status == "failed"]
-
-
-def _with_line(run: Run, point: Point) -> Point:
-    """Return a point that has a bound with the payload that its line carries this way, for what it is worth."""
-    if point.get("bound_mb_per_s") is None:
-        return point
-    told = path_told(run.settings, run.settings.op if run.settings.op == "mixed" else point["op"])
-    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 
 def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:

@@ -2,6 +2,7 @@
 """One load on many disks at once, each in the hands of a process of its own: the clients of one target."""
 
 import fcntl
+import math
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
+from fabtune.model.results import BY_DISK, Point
 from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
@@ -26,6 +28,8 @@ from fabtune.stat.snapshot import read_file
 
 # GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
 STUCK_S = 60.0
+# How far a bound may be off because it is rounded.
+_ROUNDED_BOUND = 0.005
 _OPTIONS: Options = {"ioengine": "libaio", "direct": 1, "thread": 1, "norandommap": 1, "randrepeat": 0, "time_based": 1}
 
 
@@ -100,6 +104,21 @@ def path_told(settings: Settings, op: str) -> PathTold:
 def disks_bytes_per_s(settings: Settings) -> float | None:
     """Return what the targets' disks give together, None without a limit."""
     return float(settings.target_mib_per_s * 2**20 * settings.targets) or None
+
+
+def with_what_bounds(settings: Settings, point: Point, points: Sequence[Point]) -> Point:
+    """Return a point that has a bound with what that is: the payload that its line carries this way, and if the disk's.
+
+    Directions that are measured at once, all `points` of a run, share its disk.
+    """
+    if point.get("bound_mb_per_s") is None:
+        return point
+    together = points if settings.op == "mixed" else [point]
+    disk, bound = disks_bytes_per_s(settings), sum(one.number("bound_mb_per_s") for one in together) * 1e6
+    if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
+        point |= {"bound_by": BY_DISK}
+    told = path_told(settings, settings.op if settings.op == "mixed" else point["op"])
+    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
 
 
 def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:
@@ -198,9 +217,10 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     times = [histogram for one in seen if (histogram := one.interval.histogram(op=op))]
-    for name, percent in (("p50_ms", 50), ("p99_ms", 99)):
-        value = sum(times[1:], times[0]).percentile(percent) if times else None
-        found[name] = round(value.value_ms, 3) if value else None
+    every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in times)
+    for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
+        value_ns = every.quantile_ns(share)
+        found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
     return found | {
         "queue_full": sum(one.interval.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),

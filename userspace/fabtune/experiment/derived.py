@@ -96,10 +96,11 @@ def summary_apart(index: ExperimentIndex, top: Path) -> list[str]:
 
 
 def _says(summary: Path, points: Sequence[Point]) -> bool:
-    """Tell whether a summary says the same as `points`, but for what a line carries: that is not from the runs."""
+    """Tell whether a summary says the same as `points`, but for what sets a bound: that is not from the runs."""
+    beside = ("line_mb_per_s", "bound_by")
     try:
         told = json.loads(userfile.read_bytes(summary, _MAX_BYTES))
-        said = [{key: one[key] for key in one if key != "line_mb_per_s"} for one in told]
+        said = [{key: one[key] for key in one if key not in beside} for one in told]
     except (ValueError, TypeError, RecursionError):
         return False
     return said == [dict(one) for one in points]

@@ -8,7 +8,7 @@ from fabtune.errors import InputError
 from fabtune.lab import fabrics
 from fabtune.measure import workload
 from fabtune.model import factors
-from fabtune.model.factors import FACTORS, Settings
+from fabtune.model.factors import FACTORS, Settings, shown_profile
 from fabtune.model.results import Point
 
 # The factors that set a workload's parameters of these names.
@@ -55,7 +55,7 @@ def ways_of(op: str) -> tuple[str, ...]:
 def common(settings: Settings, op: str) -> Point:
     """Return what every point says of its settings."""
     return Point({
-        "profile": settings.profile + ("-measured" if settings.known == "measured" else ""),
+        "profile": shown_profile(settings.profile, settings.known),
         "fabric": settings.fabric,
         "rtt_ms": settings.rtt_ms,
         "loss": settings.loss,

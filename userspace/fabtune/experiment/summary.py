@@ -26,6 +26,9 @@ PRIMARY = "mb_per_s"
 _MEASURED = (
     PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
 )  # fmt: skip
+# What is judged beside it, a family of its own; of these the CPU time is what a gain costs.
+_CPU = "cpu_s_per_gb"
+_BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
 # What a point without figures says of its run: that it failed, or that its own figures cannot be right.
 UNTOLD, FAILED, LEFT_OUT = "untold", "failed", "left_out"
@@ -47,11 +50,12 @@ class Summary:
     """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
 
     The point has as ``failed`` and ``left_out`` how many others there are, and no figures where there are others alone.
+    `by_seed` are the values of the figures that are judged.
     """
 
     factors: dict[str, str]
     point: Point
-    by_seed: dict[int, float]
+    by_seed: dict[str, dict[int, float]]
 
     @property
     def row(self) -> Point:
@@ -63,21 +67,25 @@ class Summary:
         """The point beside those factors that its own values do not name."""
         return Point(dict(self.point.unsaid(self.factors))) | self.point
 
-    @property
-    def unfair(self) -> str:
-        """Why its runs are no fair sample; nothing where they are."""
+    def unfair(self, figure: str = PRIMARY) -> str:
+        """Return why its runs are no fair sample of a figure; nothing where they are."""
         name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
-        runs = failed + out + int(self.point["seeds"])
+        ended, told = int(self.point["seeds"]), len(self.by_seed[figure])
+        runs = failed + out + ended
         said = [failed_of(failed, runs, name)] if failed else []
         if out and failed + out == runs:
             whose = counted(runs, "run")
             said.append(f"{out} of {whose} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}")
-        return "; ".join(said)
+        if said or figure == PRIMARY or told == ended:
+            return "; ".join(said)
+        if not told:
+            return f"no run of {name} tells it"
+        return f"{ended - told} of {ended} runs of {name} do not tell it; the others are no fair sample"
 
     @property
     def tells(self) -> bool:
         """Whether there is a figure to judge, or a run that should have left one."""
-        return bool(self.by_seed) or FAILED in self.point or LEFT_OUT in self.point
+        return bool(self.by_seed[PRIMARY]) or FAILED in self.point or LEFT_OUT in self.point
 
     @property
     def _others(self) -> tuple[str, ...]:
@@ -129,9 +137,12 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
     merged["seeds"] = len(points)
     merged |= {kind: untold.count(kind) for kind in dict.fromkeys(untold)}
     by_seed = {
-        int(point.get(_OF_SEED) or number): float(point[PRIMARY])
-        for number, point in enumerate(points, 1)
-        if point.get(PRIMARY) is not None
+        figure: {
+            int(point.get(_OF_SEED) or number): float(point[figure])
+            for number, point in enumerate(points, 1)
+            if point.get(figure) is not None
+        }
+        for figure in (PRIMARY, *_BESIDE)
     }
     return Summary(factors, Point(merged), by_seed)
 
@@ -173,22 +184,40 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     names = dict.fromkeys(str(row.point.get("profile")) for row in rows)
     first = baseline(names)
     bases = {row._others: row for row in rows if str(row.point.get("profile")) == first}
-    held = []
-    for row in rows:
-        base = bases.get(row._others)
-        if base and base is not row and base.tells and row.tells:
-            seeds = sorted(row.by_seed.keys() & base.by_seed.keys())
-            a, b = (tuple(one.by_seed[seed] for seed in seeds) for one in (base, row))
-            held.append((row, Sides(a=a, b=b, better=1, paired=True, unfair=base.unfair or row.unfair)))
-    judged = judge_together([sides for _, sides in held])
-    gains = {}
-    for (row, sides), judgement in zip(held, judged, strict=True):
+    pairs = [(row, base) for row in rows if (base := bases.get(row._others)) and base is not row]
+    held = [(row, base) for row, base in pairs if base.tells and row.tells]
+    gains: dict[int, dict[str, Value | None]] = {}
+    primary = [(row, _sides(PRIMARY, base, row)) for row, base in held]
+    for (row, sides), judgement in zip(primary, judge_together([sides for _, sides in primary]), strict=True):
         gain = row.point[PRIMARY] / statistics.median(sides.a) if sides.a and statistics.median(sides.a) else None
         gains[id(row)] = {
             "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
             "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
         }  # fmt: skip
+    beside = [
+        (row, figure, _sides(figure, base, row))
+        for row, base in held
+        for figure in _BESIDE
+        if base.by_seed[figure] or row.by_seed[figure]
+    ]
+    for (row, figure, _), judgement in zip(beside, judge_together([one[-1] for one in beside]), strict=True):
+        if figure == _CPU:
+            gains[id(row)] |= {
+                "cpu_change": _rounded(judgement.ratio), "cpu_change_low": _rounded(judgement.low),
+                "cpu_change_high": _rounded(judgement.high), "cpu_verdict": judgement.verdict.value,
+                "cpu_why": judgement.why,
+            }  # fmt: skip
     return [attrs.evolve(row, point=row.point | gains.get(id(row), {})) for row in rows]
+
+
+def _sides(figure: str, base: Summary, row: Summary) -> Sides:
+    """Return the values of a figure of the seeds that both have."""
+    of_base, of_row = base.by_seed[figure], row.by_seed[figure]
+    seeds = sorted(of_base.keys() & of_row.keys())
+    a, b = (tuple(found[seed] for seed in seeds) for found in (of_base, of_row))
+    better, rounded = 1 if figure == PRIMARY else -1, 2 * rounded_of(figure)
+    unfair = base.unfair(figure) or row.unfair(figure)
+    return Sides(a=a, b=b, better=better, paired=True, rounded=rounded, unfair=unfair)
 
 
 def _rounded(value: float | None) -> float | None:

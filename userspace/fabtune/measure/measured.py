@@ -14,6 +14,7 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.model.runrecord import Readings, Sample, StepResult
+from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, Histogram, diff, parse
 
 # Samples inside the part, and their share of it, without which a slope says less than fio's own total.
@@ -24,6 +25,8 @@ _ENDING_S = 0.5
 ALIKE = 1 / 16
 # Half of a bucket of fio, which has 64 an octave.
 FIO_ROUNDED = 1 / 128
+# Of requests that last longer than this share of the part, only the quickest are sure to be seen to end.
+_LONGEST_SHARE = 0.5
 
 
 @attrs.frozen
@@ -46,12 +49,14 @@ class Rate:
 class Latencies:
     """How many requests took how long (ns -> requests); of `drained` of them it is only known that it was less.
 
-    Each time may be off by the share `rounded` to either side: it is that of its bucket.
+    Each time may be off by the share `rounded` to either side: it is that of its bucket.  Requests still under way at
+    the end of the `part_s` that was looked at are missing; it is infinite where all were waited for.
     """
 
     counts: Mapping[int, int]
     drained: int = 0
     rounded: float = FIO_ROUNDED
+    part_s: float = math.inf
 
     @property
     def total(self) -> int:
@@ -59,15 +64,38 @@ class Latencies:
         return sum(self.counts.values())
 
     def quantile_ns(self, share: float) -> int | None:
-        """Return the latency that `share` of the requests did not exceed, None where it is not known.
+        """Return the latency that `share` of the requests did not exceed, None where `untold` says why not."""
+        return None if self.untold(share) else self._at(self._rank(share))
+
+    def untold(self, share: float) -> str:
+        """Return why it is not known which latency `share` of the requests did not exceed; nothing where it is.
 
         The drained ones may lie anywhere below where they were counted: what is said must hold with all of them lowest.
+        The longest of all that were seen is known whatever is missing: it is no percentile.
         """
-        if not self.total or (1 - share) * self.total < self.drained:
-            return None
-        rank = max(1, math.ceil(share * self.total))
+        if not self.total:
+            return "no time of a request is known"
+        rank = self._rank(share)
         most, least = self._at(rank), self._at(max(1, rank - self.drained))
-        return most if most - least <= ALIKE * most else None
+        if (1 - share) * self.total < self.drained or most - least > ALIKE * most:
+            return f"when each of the last {counted(self.drained, 'request')} came back is not known"
+        if share < 1 and not self.reaches(most):
+            return (
+                f"requests of {most / 1e9:.1f} s in a part of {self.part_s:g} s: longer ones did not end in it; "
+                "measure longer"
+            )
+        # It would be the slowest one's time, whatever it is called.
+        if share < 1 and rank == self.total:
+            return f"{counted(self.total, 'request')} are too few for it; measure longer"
+        return ""
+
+    def reaches(self, ns: float) -> bool:
+        """Tell whether requests of so many ns were surely seen to end as often as they came."""
+        return ns * (1 - self.rounded) / 1e9 <= _LONGEST_SHARE * self.part_s
+
+    def _rank(self, share: float) -> int:
+        """Return which request, counted from the quickest, `share` of them end at."""
+        return max(1, math.ceil(share * self.total))
 
     def _at(self, rank: int) -> int:
         """Return the latency of the request of `rank`, counted from the quickest."""
@@ -81,7 +109,9 @@ class Latencies:
         counts = dict(self.counts)
         for ns, count in other.counts.items():
             counts[ns] = counts.get(ns, 0) + count
-        return Latencies(counts, self.drained + other.drained, max(self.rounded, other.rounded))
+        return Latencies(
+            counts, self.drained + other.drained, max(self.rounded, other.rounded), min(self.part_s, other.part_s)
+        )
 
 
 def together(parts: Iterable[Latencies]) -> Latencies:
@@ -95,8 +125,8 @@ def span(result: StepResult) -> Span | None:
     if len(samples) < 2 or not document.jobs:
         return None
     ramp_ended_s, begin_s = _ramp_ends(result)
-    runtime_s = _seconds(result.job, "runtime")
-    if runtime_s and "time_based=1" in result.job:
+    runtime_s = part_s(result)
+    if math.isfinite(runtime_s):
         # Of a fio that began late, the part ends late: no earlier than its length, and fio's own ending, let it.
         end_s = max(ramp_ended_s, begin_s - _ENDING_S) + runtime_s
     else:
@@ -105,6 +135,12 @@ def span(result: StepResult) -> Span | None:
         end_s = ramp_ended_s + document.run_s() - longest_ns / 1e9
     end_s = min(end_s, samples[-1]["time.monotonic"])
     return Span(begin_s, end_s) if end_s > begin_s else None
+
+
+def part_s(result: StepResult) -> float:
+    """Return after how many seconds of the measured part the load was to end, infinite where its data ends it."""
+    runtime_s = _seconds(result.job, "runtime") if "time_based=1" in result.job else None
+    return runtime_s or math.inf
 
 
 def _ramp_ends(result: StepResult) -> tuple[float, float]:
@@ -280,11 +316,16 @@ def latencies(result: StepResult, op: str) -> Latencies:
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)
         if histogram is not None and histogram.count and _same_size(result, interval, op):
-            return Latencies(_middles(histogram), rounded=ALIKE / 2)
+            return by_fabstat(histogram, part_s(result))
     if result.before_drain is not None:
-        return Latencies(result.before_drain.bins(op))
+        return Latencies(result.before_drain.bins(op), part_s=part_s(result))
     queued = result.depth > len(result.document.jobs)
-    return Latencies(result.document.bins(op), result.depth if queued else 0)
+    return Latencies(result.document.bins(op), result.depth if queued else 0, part_s=part_s(result))
+
+
+def by_fabstat(histogram: Histogram, part_s: float) -> Latencies:
+    """Return the latencies of a histogram of fabstat, of the requests that ended within a part of so many seconds."""
+    return Latencies(_middles(histogram), rounded=ALIKE / 2, part_s=part_s)
 
 
 def _same_size(result: StepResult, interval: DeviceInterval, op: str) -> bool:

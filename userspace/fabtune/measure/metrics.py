@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The figures of a run record: each is computed from the raw data when asked for, never stored."""
 
+from collections.abc import Iterable
+
 import attrs
 
 from fabtune.measure import measured
@@ -32,8 +34,29 @@ class Metric:
     rounded: float = 0.0
 
 
+@attrs.frozen
+class Untold:
+    """A figure that one step would have and does not tell, and why."""
+
+    key: str
+    title: str
+    unit: str
+    better: int
+    why: str
+    rounded: float = 0.0
+
+
+# What a step says of one of its figures.
+Figure = Metric | Untold
+
+
 def of_step(result: StepResult) -> list[Metric]:
     """Return the figures of one step; none for a step that was skipped or left nothing."""
+    return [one for one in told_and_untold(result) if isinstance(one, Metric)]
+
+
+def told_and_untold(result: StepResult) -> list[Figure]:
+    """Return the figures of one step and the latencies that it does not tell."""
     if result.iperf3:
         received = result.iperf3.end.sum_received.bits_per_second
         return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", received / 8e6, 1)]
@@ -42,11 +65,7 @@ def of_step(result: StepResult) -> list[Metric]:
         return []
     if of_files(result):
         return _files(result, document)
-    found = []
-    for op in document.directions:
-        found += _of_direction(result, op)
-    found += _cpu(result)
-    return found
+    return [*(one for op in document.directions for one in _of_direction(result, op)), *_cpu(result)]
 
 
 def of_files(result: StepResult) -> bool:
@@ -54,7 +73,7 @@ def of_files(result: StepResult) -> bool:
     return any(f"ioengine={engine}\n" in result.job for engine in _FILE_ENGINES)
 
 
-def _files(result: StepResult, document: FioOutput) -> list[Metric]:
+def _files(result: StepResult, document: FioOutput) -> list[Figure]:
     seconds = measured.run_s(result)
     if not seconds:
         return []
@@ -62,7 +81,7 @@ def _files(result: StepResult, document: FioOutput) -> list[Metric]:
     return [rate, *_percentiles(result, "read", "a file's")]
 
 
-def _of_direction(result: StepResult, op: str) -> list[Metric]:
+def _of_direction(result: StepResult, op: str) -> list[Figure]:
     rate = measured.throughput_of(result, op)
     if rate is None:
         return []
@@ -74,15 +93,14 @@ def _of_direction(result: StepResult, op: str) -> list[Metric]:
     ]
 
 
-def _percentiles(result: StepResult, op: str, called: str) -> list[Metric]:
+def _percentiles(result: StepResult, op: str, called: str) -> Iterable[Figure]:
     latencies = measured.latencies(result, op)
-    found = []
     for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)):
-        value = latencies.quantile_ns(share)
+        key, title, value = f"{op}_{name}_ms", f"{called} latency {name}", latencies.quantile_ns(share)
         if value is not None:
-            title = f"{called} latency {name}"
-            found.append(Metric(f"{op}_{name}_ms", title, "ms", value / 1e6, -1, rounded=latencies.rounded))
-    return found
+            yield Metric(key, title, "ms", value / 1e6, -1, rounded=latencies.rounded)
+        elif latencies.total:
+            yield Untold(key, title, "ms", -1, latencies.untold(share))
 
 
 def _cpu(result: StepResult) -> list[Metric]:

@@ -198,6 +198,11 @@ def parse(texts: Mapping[str, str], where: str) -> Settings:
     return Settings(**found)
 
 
+def shown_profile(profile: str, known: str) -> str:
+    """Return how a profile is called in results: one that measures its path itself is held against one that is told."""
+    return f"{profile}-measured" if known == "measured" else profile
+
+
 def differs(settings: Settings, factor: str) -> bool:
     """Tell whether `settings` ask for something else than the default of `factor`."""
     return bool(getattr(settings, FACTORS[factor].key) != getattr(Settings(), FACTORS[factor].key))

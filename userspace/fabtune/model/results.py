@@ -17,6 +17,8 @@ EXPERIMENT, SUITE = "fabtune-experiment-index/1", "fabtune-suite-index/1"
 Status = Literal["measured", "failed", "refused", "not run"]
 
 
+# What ``bound_by`` says of a point whose bound is the rate of the target's disk.
+BY_DISK = "disk"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
 

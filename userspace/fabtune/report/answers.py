@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a reader wants to know first: did it help, by how much, how sure is that, and what limits now."""
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
-from fabtune.model.judgement import PRACTICAL, Verdict
+from fabtune.model.judgement import Verdict
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
 # A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
 _AT_BOUND, _AT_LINK = 0.95, 0.98
+_LINK, _DISK, _QUEUE = "the link", "the target's disk", "queue depth and round trip"
 # So many groups of places are named; of more, their number.
 _NAMED = 6
+# A longer list of places is counted.
+_MOST_LETTERS = 160
 
 
 @attrs.frozen(kw_only=True)
@@ -30,85 +34,69 @@ class Gain:
 
 @attrs.frozen(kw_only=True)
 class Reach:
-    """How near its bound a point came, and whether that bound is the link's."""
+    """How near its bound a point came, and what sets that bound, as `bound_by` says."""
 
     where: str
     share: float
-    by_link: bool
+    by: str
 
 
-@attrs.frozen
-class CpuPerGb:
-    """CPU seconds per GB of one point: the median over its runs, and the ends of their interval."""
-
-    median: float
-    low: float
-    high: float
+# The CPU time per GB of each point, judged as its gain is, by the point in words.
+CostByPlace = Mapping[str, Gain]
 
 
-@attrs.frozen(kw_only=True)
-class Cost:
-    """The CPU time of one point on both sides; `where` is the point, in words."""
-
-    where: str
-    a: CpuPerGb
-    b: CpuPerGb
-
-    @property
-    def ratio(self) -> float:
-        """How many times A's time B takes."""
-        return self.b.median / self.a.median
+# How an experiment's point tells the arguments of `cost_of` behind its place.
+COST_KEYS = ("cpu_verdict", "cpu_why", "cpu_change", "cpu_change_low", "cpu_change_high")
 
 
-def cpu_per_gb(median: float | None, low: float | None, high: float | None) -> CpuPerGb | None:
-    """Return the CPU time of a point, None where it is not known or without an interval."""
-    return None if median is None or low is None or high is None else CpuPerGb(median, low, high)
+def cost_of(
+    where: str, verdict: str | None, why: str | None, ratio: float | None, low: float | None, high: float | None
+) -> CostByPlace:
+    """Return the judged CPU time of an experiment's point, nothing where neither side tells it."""
+    if not verdict:
+        return {}
+    return {where: Gain(where=where, verdict=verdict, why=why or "", ratio=ratio, low=low, high=high)}
 
 
-# The CPU time of each point that it is known of, by the point in words.
-CostByPlace = Mapping[str, CpuPerGb | None]
+def of_costs(a: str, gains: Mapping[str, Sequence[Gain]], costs: Mapping[str, CostByPlace]) -> dict[str, list[Answer]]:
+    """Return what each gain over A costs, by name: one answer for each, or none where nothing is known of any."""
+    known = any(costs.values())
+    return {name: [of_cost(name, a, mine, costs[name])] if known else [] for name, mine in gains.items()}
 
 
-def of_costs(a: str, times_by_name: Mapping[str, CostByPlace], names: Iterable[str]) -> dict[str, list[Answer]]:
-    """Return what each of `names` costs against A, by name.
-
-    Either there is one answer for each, or nothing is known of any and there is none.
-    """
-    known = times_by_name.get(a, {})
-    costs = {
-        name: [
-            Cost(where=where, a=ours, b=theirs)
-            for where, theirs in times_by_name.get(name, {}).items()
-            if theirs and (ours := known.get(where))
-        ]
-        for name in names
-    }
-    return {name: [of_cost(name, a, mine)] if any(costs.values()) else [] for name, mine in costs.items()}
+def of_cost(b: str, a: str, gains: Sequence[Gain], costs: CostByPlace) -> Answer:
+    """Return what B's gains cost: the CPU time per GB at each of their points."""
+    mine = [costs.get(where) or _UNTOLD_COST(where=where) for where in dict.fromkeys(one.where for one in gains)]
+    more, less = (_of_verdict(mine, verdict) for verdict in (Verdict.WORSE, Verdict.BETTER))
+    same, unknown = (_of_verdict(mine, verdict) for verdict in (Verdict.SAME, Verdict.CANNOT_TELL))
+    said = [f"more {_at(more, mine)}, up to {_ratio(max(more, key=_ratio_of))}"] if more else []
+    said += [f"less {_at(less, mine)}, down to {_ratio(min(less, key=_ratio_of))}"] if less else []
+    said += [f"no practical difference {_at(same, mine)}"] if same else []
+    said += [f"cannot tell {_at(unknown, mine)}"] if unknown else []
+    text = f"{b} against {a}: CPU time for each GB: {'; '.join(said) or 'not known'}.{_whys(unknown)}"
+    return Answer("At what cost?", text, -1 if more else 0)
 
 
-def of_cost(b: str, a: str, costs: Sequence[Cost]) -> Answer:
-    """Return what B's gain costs: where its CPU time per GB lies clear above A's, interval against interval."""
-    more = [one for one in costs if one.b.low > one.a.high * (1 + PRACTICAL)]
-    less = [one for one in costs if one.b.high * (1 + PRACTICAL) < one.a.low]
-    said = []
-    if more:
-        worst = max(more, key=lambda one: one.ratio)
-        amounts = f"{times(worst.ratio)}, {worst.b.median:.3g} for {worst.a.median:.3g} s/GB, {worst.where}"
-        said.append(f"more {_of(more, costs)}, up to {amounts}")
-    if less:
-        best = min(less, key=lambda one: one.ratio)
-        said.append(f"less {_of(less, costs)}, down to {times(best.ratio)}, {best.where}")
-    text = "; ".join(said) or ("no clear difference" if costs else "not known")
-    return Answer("At what cost?", f"{b} against {a}: CPU time for each GB: {text}.", -1 if more else 0)
+_UNTOLD_COST = functools.partial(Gain, verdict=Verdict.CANNOT_TELL.value, why="no run tells it")
 
 
-def _of(some: Sequence[Cost], costs: Sequence[Cost]) -> str:
-    return f"at {len(some)} of {len(costs)} points" if len(costs) > 1 else "at the one point"
+def _of_verdict(gains: Sequence[Gain], verdict: Verdict) -> list[Gain]:
+    return [one for one in gains if one.verdict == verdict.value]
+
+
+def _ratio_of(one: Gain) -> float:
+    return one.ratio or 0.0
+
+
+def _whys(unknown: Sequence[Gain]) -> str:
+    """Return a sentence with the reasons for which something cannot be told, each once, '' without one."""
+    whys = dict.fromkeys(one.why for one in unknown if one.why)
+    return f" Cannot tell: {'; '.join(whys)}." if whys else ""
 
 
 def of_gains(b: str, a: str, gains: Sequence[Gain], how_sure: str) -> list[Answer]:
     """Return the first three answers: B against A over all points, and what that rests on."""
-    found = {verdict: [one for one in gains if one.verdict == verdict.value] for verdict in Verdict}
+    found = {verdict: _of_verdict(gains, verdict) for verdict in Verdict}
     better, worse = found[Verdict.BETTER], found[Verdict.WORSE]
     told = {
         Verdict.BETTER: f"better {_at(better, gains)}",
@@ -120,12 +108,10 @@ def of_gains(b: str, a: str, gains: Sequence[Gain], how_sure: str) -> list[Answe
     word = "In part" if better and worse else "Yes" if better else "No, it harmed" if worse else ""
     word = word or ("Cannot tell" if found[Verdict.CANNOT_TELL] or not gains else "No")
     sense = {"Yes": 1, "No, it harmed": -1, "In part": -1}.get(word, 0)
-    whys = dict.fromkeys(one.why for one in found[Verdict.CANNOT_TELL] if one.why)
-    reasons = f" Cannot tell: {'; '.join(whys)}." if whys else ""
     return [
         Answer("Did it help?", f"{word}. {b} against {a}: {said or 'nothing to compare'}.", sense),
         Answer("By how much?", _by_how_much(gains)),
-        Answer("How sure?", how_sure + reasons),
+        Answer("How sure?", how_sure + _whys(found[Verdict.CANNOT_TELL])),
     ]
 
 
@@ -138,7 +124,7 @@ def of_best(a: str, gains: Mapping[str, Sequence[Gain]], workload: str = "") -> 
         return []
     question, prefix = "Which is best supported?", f"{workload}: " if workload else ""
     better, worse = (
-        {name: [one for one in mine if one.verdict == verdict.value] for name, mine in gains.items()}
+        {name: _of_verdict(mine, verdict) for name, mine in gains.items()}
         for verdict in (Verdict.BETTER, Verdict.WORSE)
     )
     sure = [name for name in gains if better[name] and not worse[name]]
@@ -174,12 +160,15 @@ def _ahead(better: Sequence[Gain], others: Sequence[Gain]) -> bool:
 def _at(some: Sequence[Gain], gains: Sequence[Gain]) -> str:
     if len(some) == len(gains):
         return f"at {some[0].where}" if len(gains) == 1 else f"at all {len(gains)} points"
-    counted = f"at {len(some)} of {len(gains)} points"
-    return f"{counted} ({_places([one.where for one in some])})"
+    places = _places([one.where for one in some])
+    return f"at {len(some)} of {len(gains)} points" + (f" ({places})" if places else "")
 
 
 def _places(wheres: Sequence[str]) -> str:
-    """Return points in few words: what holds at the same places is said once, "reads, writes at 0, 20 ms"."""
+    """Return points in few words: what holds at the same places is said once, "reads, writes at 0, 20 ms".
+
+    A list that nobody would read is left out: '' then.
+    """
     found: dict[str, list[str]] = {}
     for what, _, place in (one.partition(" at ") for one in wheres):
         found.setdefault(what, []).append(place)
@@ -191,7 +180,8 @@ def _places(wheres: Sequence[str]) -> str:
         for places, whats in alike.items()
     ]
     more = len(said) - _NAMED
-    return "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+    text = "; ".join(said) if more < 2 else f"{'; '.join(said[:_NAMED])}; and {more} more"
+    return text if len(text) <= _MOST_LETTERS else ""
 
 
 def _listed(places: Sequence[str]) -> str:
@@ -212,8 +202,8 @@ def _by_how_much(gains: Sequence[Gain]) -> str:
     if not certain:
         return "Not known."
     ends = {
-        "most": max(certain, key=lambda one: one.ratio or 0.0),
-        "least": min(certain, key=lambda one: one.ratio or 0.0),
+        "most": max(certain, key=_ratio_of),
+        "least": min(certain, key=_ratio_of),
     }
     if ends["most"] is ends["least"]:
         return f"{_ratio(ends['most'])}, {ends['most'].where}."
@@ -230,22 +220,23 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     """Return what holds `name` now, point by point."""
     said = []
     groups: tuple[tuple[str, list[Reach]], ...] = (
-        ("the link", [one for one in reached if one.share >= _AT_BOUND and one.by_link]),
-        ("queue depth and round trip", [one for one in reached if one.share >= _AT_BOUND and not one.by_link]),
+        *((by, [one for one in reached if one.share >= _AT_BOUND and one.by == by]) for by in (_LINK, _DISK, _QUEUE)),
         ("something else, for `fabtune why` to name", [one for one in reached if one.share < _AT_BOUND]),
     )
     for what, some in groups:
         if some:
             shares = sorted(one.share for one in some)
             span = " to ".join(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
-            where = _places([one.where for one in some])
+            where = _places([one.where for one in some]) or f"{len(some)} points"
             said.append(f"{what}: {where} ({span} of the bound)")
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
 
 
-def by_link(bound_mb_per_s: float, line_mb_per_s: float) -> bool:
-    """Tell whether a bound is that of a link with this payload (0: not known), and not of what is outstanding."""
-    return line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s
+def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool) -> str:
+    """Return what sets a bound: the target's disk, a link with this payload (0: not known), or what is outstanding."""
+    if disk:
+        return _DISK
+    return _LINK if line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s else _QUEUE
 
 
 def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:

@@ -3,11 +3,22 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 
+import attrs
+
 from fabtune.measure.workload import said_value
+from fabtune.model.factors import shown_profile
 from fabtune.model.runrecord import RunRecord, Value
 
 # The draw; and what the label says.
 _NO_POINT = ("seed", "profile")
+
+
+def under_shown_label(record: RunRecord) -> RunRecord:
+    """Return the record with the label under which its experiment shows it: the file has the profile's name alone."""
+    settings = record.environment.get("settings")
+    if not isinstance(settings, Mapping) or settings.get("profile") != record.label:
+        return record
+    return attrs.evolve(record, label=shown_profile(record.label, str(settings.get("known"))))
 
 
 def point_settings(record: RunRecord) -> dict[str, Value]:

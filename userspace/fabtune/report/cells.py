@@ -77,6 +77,14 @@ class Cell:
         record, result = self.runs[0]
         return _mb_per_s(checks.bound(record, result, self.op))
 
+    @property
+    def bound_by_disk(self) -> bool:
+        """Whether it is the target's disk that allows no more."""
+        record, result = self.runs[0]
+        unlimited = attrs.evolve(record, target=attrs.evolve(record.target, limit_bytes_per_s=None))
+        without, bound = (checks.bound(one, result, self.op) for one in (unlimited, record))
+        return without is not None and bound is not None and bound < without
+
     def bound_at(self, name: str, value: float) -> float | None:
         """Return the bound in MB/s with parameter `name` at `value` and all else as it was; None where unknown."""
         record, result = self.runs[0]
@@ -103,7 +111,11 @@ class Cell:
 
     def latencies(self) -> Latencies:
         """Return the latencies of all runs together."""
-        return measured.together(measured.latencies(result, self.op) for _, result in self.runs)
+        return measured.together(self.latencies_by_run())
+
+    def latencies_by_run(self) -> list[Latencies]:
+        """Return the latencies of each run."""
+        return [measured.latencies(result, self.op) for _, result in self.runs]
 
 
 def _mb_per_s(bytes_per_s: float | None) -> float | None:

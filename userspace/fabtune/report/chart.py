@@ -144,7 +144,13 @@ def make_scale(axis: Axis, values: Sequence[float], start: float, end: float, *,
 
 
 def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_zero: bool = True) -> str:
-    """Return one chart as an ``<svg>`` element; `title` is what a screen reader says first."""
+    """Return one chart as an ``<svg>`` element; `title` is what a screen reader says first.
+
+    Two marked points are not joined: a straight line says what nobody measured.
+    """
+    series = [
+        attrs.evolve(one, style="marks") if one.style == "line" and len(one.points) < 3 else one for one in series
+    ]
     rows = _legend_rows([one.name for one in series])
     top = 10 + _LEGEND_LINE * len(rows)
     x_scale = make_scale(x, [px for one in series for px, _ in one.points], _LEFT, WIDTH - _RIGHT)

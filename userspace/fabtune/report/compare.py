@@ -30,7 +30,7 @@ class FigureRow:
     """
 
     step: str
-    metric: metrics.Metric
+    metric: metrics.Figure
     primary: bool
     sides: Sides
     judgement: Judgement
@@ -275,13 +275,13 @@ def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
     )
 
 
-def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, metrics.Metric]:
+def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, metrics.Figure]:
     """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     wanted = (*_COMPARED, *filter(None, [record.workload.primary]))
     return {
         (_step_name(record, result, told_apart_by), metric.key): metric
         for result in record.steps
-        for metric in metrics.of_step(result)
+        for metric in metrics.told_and_untold(result)
         if metric.key.endswith(wanted) and "percent" not in metric.key
     }
 
@@ -308,7 +308,9 @@ def _rows(
     for b in others:
         apart = _telling_apart(*([one for one in side if not invalid_because(one)] for side in (a, b)))
         of_a, of_b = _side(a, "the first", apart), _side(b, "the second", apart)
-        known = {key: metric for _, side in (*of_a.used, *of_b.used) for key, metric in side.items()}
+        told = [one for _, side in (*of_a.used, *of_b.used) for one in side.items()]
+        # What neither side tells is a row as well, with the reason.
+        known = dict(told) | {key: figure for key, figure in told if isinstance(figure, metrics.Metric)}
         placed.append((known, of_a, of_b))
     decides = tuple({one.workload.primary for side in (a, *others) for one in side} - {""}) or _PRIMARY
     rows: list[list[FigureRow]] = [[] for _ in others]

@@ -15,16 +15,17 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.model.factors import FACTORS
 from fabtune.model.judgement import Verdict
-from fabtune.model.results import Point
+from fabtune.model.results import BY_DISK, Point
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
-    CpuPerGb,
+    COST_KEYS,
+    CostByPlace,
     Gain,
     Reach,
-    by_link,
-    cpu_per_gb,
+    bound_by,
+    cost_of,
     merged,
     of_best,
     of_costs,
@@ -246,29 +247,26 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     groups, alone = (sum(point.get(key) is not None for point in points) for key in (seednotes.GROUPS, seednotes.APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
-    found, judged = [], {}
-    costs = of_costs(profiles[0], {name: _cpu_per_gb(facets, name) for name in profiles}, profiles[1:])
-    for name in profiles[1:]:
-        mine = [(heading, point) for heading, group in facets for point in group if point["profile"] == name]
-        gains = [
-            Gain(
-                where=_where(heading, point), verdict=str(point.get("verdict") or Verdict.CANNOT_TELL.value),
-                why=str(point.get("why") or "") if point.get("verdict") else f"{profiles[0]} was not measured there",
-                ratio=point.get("gain"), low=point.get("gain_low"), high=point.get("gain_high"),
-            )
-            for heading, point in mine
-        ]  # fmt: skip
-        judged[name] = gains
+    found: list[Answer] = []
+    of_name = {
+        name: [(_where(heading, point), point) for heading, group in facets for point in group
+               if point["profile"] == name]
+        for name in profiles
+    }  # fmt: skip
+    judged = {name: [_gain(profiles[0], *one) for one in of_name[name]] for name in profiles[1:]}
+    paid = {name: dict(pair for one in of_name[name] for pair in _cost(*one).items()) for name in judged}
+    costs = of_costs(profiles[0], judged, paid)
+    for name, gains in judged.items():
         found += of_gains(name, profiles[0], gains, f"{seeds.capitalize()}; all points are judged together.{apart}")
         found += costs[name]
-        reached = [_reach(heading, point) for heading, point in mine if _told([point])]
+        reached = _reached(of_name[name])
         found.append(of_limits(name, reached) if reached else Answer(_LIMITS, f"Not known: {name} tells no figure."))
     found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
             Answer("How sure?", f"{seeds.capitalize()}."),
-            of_limits(profiles[0], [_reach(heading, point) for heading, group in facets for point in _told(group)]),
+            of_limits(profiles[0], _reached(of_name[profiles[0]])),
         ]
     return found
 
@@ -297,13 +295,12 @@ def _why_section(points: Sequence[Point]) -> page.Section | None:
     return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
 
 
-def _cpu_per_gb(facets: Sequence[tuple[str, Sequence[Point]]], profile: str) -> dict[str, CpuPerGb | None]:
-    return {
-        _where(heading, one): cpu_per_gb(*(one.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high")))
-        for heading, group in facets
-        for one in group
-        if one["profile"] == profile
-    }
+def _gain(first: str, where: str, point: Point) -> Gain:
+    return Gain(
+        where=where, verdict=str(point.get("verdict") or Verdict.CANNOT_TELL.value),
+        why=str(point.get("why") or "") if point.get("verdict") else f"{first} was not measured there",
+        ratio=point.get("gain"), low=point.get("gain_low"), high=point.get("gain_high"),
+    )  # fmt: skip
 
 
 def _where(heading: str, point: Point) -> str:
@@ -311,6 +308,15 @@ def _where(heading: str, point: Point) -> str:
     return f"{place}, {heading}" if heading else place
 
 
-def _reach(heading: str, point: Point) -> Reach:
-    link = by_link(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0)
-    return Reach(where=_where(heading, point), share=point["fraction_of_bound"], by_link=link)
+def _cost(where: str, point: Point) -> CostByPlace:
+    return cost_of(where, *(point.get(key) for key in COST_KEYS))
+
+
+def _reached(places: Sequence[tuple[str, Point]]) -> list[Reach]:
+    return [_reach(where, point) for where, point in places if _told([point])]
+
+
+def _reach(where: str, point: Point) -> Reach:
+    disk = point.get("bound_by") == BY_DISK
+    by = bound_by(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0, disk=disk)
+    return Reach(where=where, share=point["fraction_of_bound"], by=by)

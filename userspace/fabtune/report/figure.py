@@ -12,15 +12,16 @@ from pathlib import Path
 
 import attrs
 
-from fabtune.model.results import PointRow
+from fabtune.model.results import BY_DISK, PointRow
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
-    CpuPerGb,
+    COST_KEYS,
+    CostByPlace,
     Gain,
     Reach,
-    by_link,
-    cpu_per_gb,
+    bound_by,
+    cost_of,
     merged,
     of_best,
     of_costs,
@@ -56,6 +57,19 @@ _FIGURES = (
 )
 
 _MATHIS = "mathis_mb_per_s"
+# How figures and factors are called in sentences and drawings where their own names do not say it.
+_FIGURE_WORDS = {
+    "mb_per_s": "MB/s",
+    "p50_ms": "p50 latency, ms",
+    "p99_ms": "p99 latency, ms",
+    "cpu_s_per_gb": "CPU s/GB",
+}
+_FACTOR_WORDS = {
+    "rtt": "round trip", "rate": "line rate", "loss": "packet loss", "mtu": "MTU", "size": "request size",
+    "depth": "queue depth", "buffer": "queue of the line, BDP", "cross": "other traffic",
+    "cmds_max": "session commands", "cmdsn_depth": "command window", "stream_rate": "rate of each writer",
+    "target_rate": "disk rate, MiB/s", "window": "socket buffer", "lun": "LUN",
+}  # fmt: skip
 # What became of something that was expected.
 WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 # What loads the path more the further right: there latency belongs beside throughput.
@@ -156,23 +170,16 @@ def _answers(
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
     found: list[Answer] = []
-    judged: dict[str, list[Gain]] = {}
     gaining = [row for row in counting if row.get("verdict")]
-    profiles = list(dict.fromkeys(str(row.get("profile")) for row in counting))
+    profiles = list(dict.fromkeys(str(row["profile"]) for row in counting if row.get("profile")))
     base = baseline(profiles)
     told = [name for name in profiles if any(row.get("profile") == name for row in gaining)]
-    costs = of_costs(base, {name: _cpu_per_gb(shown, name, varying) for name in profiles}, told)
-    for name in told:
-        gains = [
-            Gain(
-                where=_place(row, [one for one in varying if one != "profile"]), verdict=str(row["verdict"]),
-                why=str(row.get("why") or ""), ratio=row.get("gain"),
-                low=row.get("gain_low"), high=row.get("gain_high"),
-            )
-            for row in gaining
-            if row.get("profile") == name
-        ]  # fmt: skip
-        judged[name] = gains
+    where = [one for one in varying if one != "profile"]
+    of_name = {name: [(_place(row, where), row) for row in gaining if row.get("profile") == name] for name in told}
+    judged = {name: [_gain(*one) for one in mine] for name, mine in of_name.items()}
+    paid = {name: dict(pair for one in mine for pair in _cost(*one).items()) for name, mine in of_name.items()}
+    costs = of_costs(base, judged, paid)
+    for name, gains in judged.items():
         found += of_gains(name, base, gains, how_sure)
         found += costs[name]
     found = [*of_best(base, judged), *merged(found, told)] if told else []
@@ -183,19 +190,45 @@ def _answers(
         sense = -1 if counts[False] else 1 if counts[True] and not counts[None] else 0
         found.append(Answer("Is it as expected?", f"{said}.{wrong}", sense))
     if not told:
+        found = [Answer("Did it help?", _compared(profiles, varying, bool(verdicts))), *found]
         found.append(Answer("How sure?", how_sure))
     bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
         reached = [
-            Reach(
-                where=_place(row, varying), share=row["fraction_of_bound"],
-                by_link=by_link(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0),
-            )
-            for row in bound
-        ]  # fmt: skip
+            Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row)) for row in bound
+        ]
         whose = f"{' and '.join(told)} and what they are held against" if told else "All points"
         found.append(of_limits(whose, reached))
     return found
+
+
+def _cost(where: str, row: PointRow) -> CostByPlace:
+    return cost_of(where, *(row.get(key) for key in COST_KEYS))
+
+
+def _bound_by(row: PointRow) -> str:
+    return bound_by(row["bound_mb_per_s"], row.get("line_mb_per_s") or 0, disk=row.get("bound_by") == BY_DISK)
+
+
+def _compared(profiles: Sequence[str], varying: Sequence[str], expected: bool) -> str:
+    """Return what stands against what where no profile was judged."""
+    names = [_words(one) for one in varying if one not in ("profile", "op")]
+    by = "by what is expected of them below" if expected else "by the tables below alone"
+    if len(profiles) > 1:
+        return f"Cannot tell: {', '.join(profiles)}: no point was measured with two of them."
+    text = f"No profile is held against another: {profiles[0]} at every point." if profiles else "No profile is told."
+    return f"{text} Compared are {' and '.join(names)}, {by}." if names else text
+
+
+def _words(factor: str) -> str:
+    return _FACTOR_WORDS.get(factor, factor.replace("_", " "))
+
+
+def _gain(where: str, row: PointRow) -> Gain:
+    return Gain(
+        where=where, verdict=str(row["verdict"]), why=str(row.get("why") or ""),
+        ratio=row.get("gain"), low=row.get("gain_low"), high=row.get("gain_high"),
+    )  # fmt: skip
 
 
 def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
@@ -203,17 +236,11 @@ def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
     return [row for row in rows if row.get("mb_per_s") is not None or row.get("failed") or row.get("left_out")]
 
 
-def _cpu_per_gb(rows: Sequence[PointRow], profile: str, varying: Sequence[str]) -> dict[str, CpuPerGb | None]:
-    names = [one for one in varying if one != "profile"]
-    return {
-        _place(row, names): cpu_per_gb(*(row.get(f"cpu_s_per_gb{end}") for end in ("", "_low", "_high")))
-        for row in rows
-        if str(row.get("profile")) == profile
-    }
-
-
 def _place(row: PointRow, names: Sequence[str]) -> str:
-    return " ".join(f"{name} {row[name]}" if name != "op" else str(row[name]) for name in names if name in row) or "all"
+    """Return a point in words, its direction first: "read at packet loss 0.1%"."""
+    ways = [str(row[name]) for name in names if name == "op" and name in row]
+    factors = [f"{_words(name)} {row[name]}" for name in names if name != "op" and name in row]
+    return " at ".join(filter(None, [*ways, ", ".join(factors)])) or "all"
 
 
 def _figures(
@@ -236,7 +263,8 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
         series = _series(op, mine, attrs.evolve(plot, y=key), look)
         if not any(len(one.points) > 1 for one in series):
             continue
-        caption = f"{title}: {key} over {plot.x}. Marks are medians over the seeds, bars their 95 % intervals."
+        heading = f"{title}: {_label(key)} over {_words(plot.x)}"
+        caption = f"{heading}. Marks are medians over the seeds, bars their 95 % intervals."
         if key == "mb_per_s":
             most = max(y for one in series for _, y in one.points)
             series = [*series, *_laws(mine, plot)]
@@ -247,7 +275,7 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
                 series = [*series, Series("bound", tuple(limits), "limits", look=None)]
             elif limits:
                 caption += f" The bound, up to {max(y for _, y in limits):.4g} MB/s, lies far above the drawing."
-        chart = line_chart(f"{title}: {key} over {plot.x}", series, _x_axis(plot), Axis(_label(key)))
+        chart = line_chart(heading, series, _x_axis(plot), Axis(_label(key)))
         figures.append(page.Figure(chart, caption))
     return figures
 
@@ -293,11 +321,12 @@ def _power_law(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, floa
 def _x_axis(plot: Plot) -> Axis:
     values = {number: text for text, number in plot.x_values.items()}
     marks = tuple(sorted(values))
-    return Axis(plot.x, 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
+    return Axis(_words(plot.x), 2 if plot.log else None, lambda value: values.get(value) or tick_text(value), marks)
 
 
 def _label(key: str) -> str:
-    return next((f"{c.title} {c.unit}" for c in _FIGURES if c.key == key), key)
+    found = next((f"{c.title} {c.unit}".strip() for c in _FIGURES if c.key == key), key.replace("_", " "))
+    return _FIGURE_WORDS.get(key, found)
 
 
 def _curve(rows: Sequence[PointRow], y: str, plot: Plot) -> tuple[tuple[float, float], ...]:

@@ -2,6 +2,7 @@
 """Latency as percentiles of all requests, a point a bin, with the tail drawn as wide as the body."""
 
 import itertools
+import statistics
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
@@ -22,6 +23,7 @@ _ASKED = (0.5, 0.9, 0.99, 0.999, 0.9999, 1.0)
 def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, int]) -> Section | None:
     """Return the percentiles of `workload`, one drawing a step and direction; None without any."""
     figures = []
+    notes: list[str] = []
     asked: list[tuple[Cell, ...]] = []
     every: list[tuple[Cell, ...]] = []
     placed = cell_sets.by(group, lambda c: (c.step, c.op, c.rtt_ms, tuple(c.told_apart_by.items())))
@@ -32,12 +34,11 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
         series = []
         for cell in part:
             found = cell.latencies()
+            if found.total:
+                asked.append((where, cell.label, found.total, *(_of_runs(cell, share) for share in _ASKED)))
+                notes += _untold(cell, f"{where}, {cell.label}" if cell.label else where)
             if points := _points(found):
                 series.append(Series(cell.label or "no label", points, "step", look=look[cell.label]))
-                quantiles = [found.quantile_ns(share) for share in _ASKED]
-                shown = (ns / 1e6 if ns is not None and _seen(found, share) else None
-                         for share, ns in zip(_ASKED, quantiles, strict=True))  # fmt: skip
-                asked.append((where, cell.label, found.total, *shown))
                 every += [(where, cell.label, one_in, ms) for one_in, ms in points]
         if series:
             series, left_out = series[:MAX_CURVES], of_labels(len(series))
@@ -47,7 +48,7 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
             figures.append(
                 Figure(line_chart(title, series, axis, Axis("latency, ms", 10)), f"{where}: all requests.{left_out}")
             )
-    if not figures:
+    if not asked:
         return None
     heading = f"{workload}: latency distribution"
     named = (Column("step", "step"), Column("label", "label"))
@@ -61,17 +62,36 @@ def section(group: Sequence[cell_sets.Cell], workload: str, look: Mapping[str, i
         Column("one in", "one_in", "takes so long", significant(4)),
         Column("latency", "latency_ms", "ms", significant(4)),
     )
-    tables = (
-        Table(heading, columns, tuple(asked), group_by=1),
-        Table(f"{heading}, all bins", of_bins, tuple(every), group_by=2),
-    )
-    return Section(heading, _TEXT, figures=tuple(figures), tables=tables)
+    tables = [Table(heading, columns, tuple(asked), group_by=1)]
+    if every:
+        tables.append(Table(f"{heading}, all bins", of_bins, tuple(every), group_by=2))
+    return Section(heading, _TEXT, figures=tuple(figures), tables=tuple(tables), notes=tuple(notes))
 
 
 _TEXT = (
-    "From all bins of all runs. To the right the axis leaves each further nine of the requests the same room: "
-    "the slowest are seen as well as the median. A curve ends where it would stand on a single request."
+    "Curves are from all bins of all runs; percentiles in the table are medians over the runs, as in other tables. "
+    "To the right the axis leaves each further nine of the requests the same room: the slowest are seen as well as "
+    "the median. A curve ends where it would stand on a single request, or on requests that a run of this length "
+    "cuts off."
 )
+
+
+def _of_runs(cell: cell_sets.Cell, share: float) -> float | None:
+    """Return the median over the runs of one percentile, in ms, the longest of all for 1; None where a run has none."""
+    of_runs = [found.quantile_ns(share) for found in cell.latencies_by_run()]
+    known = [ns / 1e6 for ns in of_runs if ns is not None]
+    if len(known) < len(of_runs):
+        return None
+    return max(known) if share == 1 else statistics.median(known)
+
+
+def _untold(cell: cell_sets.Cell, where: str) -> list[str]:
+    """Return why the lowest percentile that is compared is not there, of the first run that does not tell it."""
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        whys = [why for found in cell.latencies_by_run() if (why := found.untold(share))]
+        if whys:
+            return [f"No {name} of {where}: {whys[0]}."]
+    return []
 
 
 def _percentile(one_in: float) -> str:
@@ -79,24 +99,20 @@ def _percentile(one_in: float) -> str:
     return f"{100 * (1 - 1 / one_in):.7g} %" if one_in > 1 else "0"
 
 
-def _seen(latencies: Latencies, share: float) -> bool:
-    """Tell whether a percentile rests on a request of its own: p99 of 50 requests is none."""
-    return share == 1 or (1 - share) * latencies.total >= 1
-
-
 def _points(latencies: Latencies) -> tuple[tuple[float, float], ...]:
     """Return (of how many requests one takes this long or longer, latency in ms), a point a bin, as far as it is known.
 
     Of the drained ones it is only known that they took less: what is shown is the same with all of them lowest.
+    Those that last too long for the part are left out: longer ones are missing.
     """
     bins = sorted(latencies.counts.items())
     ranks = list(itertools.accumulate(count for _, count in bins))
     points: list[tuple[float, float]] = []
     for (ns, count), rank in zip(bins, ranks, strict=True):
         lowest_ns = bins[bisect_left(ranks, max(1, rank - latencies.drained))][0]
-        if latencies.total - rank < latencies.drained:
-            break
+        if latencies.total - rank < latencies.drained or not latencies.reaches(ns):
+            return tuple(points)
         if ns - lowest_ns <= ALIKE * ns:
             points.append((latencies.total / (latencies.total - rank + count), ns / 1e6))
     # The slowest stands alone, or with those of its own bin.
-    return (*points, (float(latencies.total), points[-1][1])) if points and rank == latencies.total else tuple(points)
+    return (*points, (float(latencies.total), points[-1][1])) if points else ()

@@ -7,8 +7,10 @@ import attrs
 
 from fabtune.model.document import Json
 from fabtune.model.limits import KeptShare, Limits
-from fabtune.model.runrecord import RunRecord
+from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.model.typed import STRICT
+from fabtune.model.units import counted
+from fabtune.report.apart import point_settings, said_setting, settings_apart
 from fabtune.report.page import Answer, Section
 from fabtune.report.table import Column, Table, decimals, percent
 from fabtune.why import words
@@ -31,8 +33,9 @@ _FEW = 4
 
 @attrs.frozen
 class _Seen:
-    """What limited one direction of one disk in one step of one run."""
+    """What limited one direction of one disk in one step of one run; `point` is '' where all are of one."""
 
+    point: str
     step: str
     limits: Limits
 
@@ -46,29 +49,67 @@ def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
     """Return one answer with a line for each label, direction and limiter; none where nothing was looked at."""
     lines = []
     for label in dict.fromkeys(one.label for one in records):
-        steps = [step for one in records if one.label == label for step in one.steps]
-        found = [_Seen(step.name, limits) for step in steps for limits in step.limits]
+        found = _looks([one for one in records if one.label == label])
         for way in dict.fromkeys(one.limits.way for one in found):
             told = _by_limiter([one for one in found if one.limits.way == way])
-            lines += [f"{label or workload}: {text}" for text in told]
+            lines += [f"{label or workload}{text}" for text in told]
     return [Answer(_QUESTION, "\n".join(lines))] if lines else []
 
 
+def _looks(records: Sequence[RunRecord]) -> list[_Seen]:
+    """Return what was seen in all runs, each look with its point: one rate stands for no other round trip or size."""
+    steps = [(record, step) for record in records for step in record.steps if step.limits]
+    settings = [_settings(*one) for one in steps]
+    names = settings_apart([(step.name, mine) for (_, step), mine in zip(steps, settings, strict=True)])
+    found = []
+    for (_, step), mine in zip(steps, settings, strict=True):
+        words = [_in_words(name, mine[name]) for name in names if name in mine]
+        found += [_Seen(", ".join(words), step.name, limits) for limits in step.limits]
+    return found
+
+
+def _settings(record: RunRecord, step: StepResult) -> dict[str, Value]:
+    path = {} if record.path.rtt_ms is None else {"rtt_ms": record.path.rtt_ms}
+    return {name: value for name, value in (path | step.parameters | point_settings(record)).items() if name != "op"}
+
+
+def _in_words(name: str, value: Value) -> str:
+    return f"{value:g} ms" if name == "rtt_ms" else said_setting(name, value)
+
+
 def _by_limiter(found: Sequence[_Seen]) -> list[str]:
-    """Return a sentence for each limiter, the most frequent first: of a look in the middle, and where it is so, too."""
+    """Return a sentence for each limiter, the most frequent first, with its point where there are several."""
     alike: dict[str, list[_Seen]] = {}
     for one in found:
         alike.setdefault(one.limiter, []).append(one)
-    disks, steps = (list(dict.fromkeys(names)) for names in zip(*map(_place, found), strict=True))
-    told = []
-    for group in sorted(alike.values(), key=len, reverse=True):
-        middle = sorted(group, key=lambda one: one.limits.bytes_per_s)[len(group) // 2]
-        said = f"{middle.step}: {middle.limits.verdict}" if len(steps) > 1 else middle.limits.verdict
-        mine = [set(names) for names in zip(*map(_place, group), strict=True)]
-        where = [_listed(disks, mine[0], "disks"), _listed(steps, mine[1], "steps")]
-        place = f" ({'; '.join(filter(None, where))})" if any(where) else ""
-        told.append(f"{said}." if len(found) == 1 else f"{said}; so in {len(group)} of {len(found)} looks{place}.")
-    return told
+    return [_sentence(group, found) for group in sorted(alike.values(), key=len, reverse=True)]
+
+
+def _sentence(group: Sequence[_Seen], found: Sequence[_Seen]) -> str:
+    """Return what is said of the looks that name one limiter: a look in the middle of the first point, then others."""
+    points = list(dict.fromkeys(one.point for one in group))
+    here, mine = ([one for one in looks if one.point == points[0]] for looks in (found, group))
+    disks, steps = (list(dict.fromkeys(names)) for names in zip(*map(_place, here), strict=True))
+    middle = _middle(mine)
+    said = f"{middle.step}: {middle.limits.verdict}" if len(steps) > 1 else middle.limits.verdict
+    names = [set(names) for names in zip(*map(_place, mine), strict=True)]
+    where = [_listed(disks, names[0], "disks"), _listed(steps, names[1], "steps")]
+    place = f" ({'; '.join(filter(None, where))})" if any(where) else ""
+    said += f"; so in {len(mine)} of {len(here)} looks{place}" if len(found) > 1 else ""
+    others = [_at_another(point, group, found) for point in points[1:]]
+    said += f"; by the same {', '.join(others[:_FEW])}" if others else ""
+    said += f"; and at {counted(len(others) - _FEW, 'more point')}" if len(others) > _FEW else ""
+    return f", {points[0]}: {said}." if points[0] else f": {said}."
+
+
+def _at_another(point: str, group: Sequence[_Seen], found: Sequence[_Seen]) -> str:
+    here, mine = ([one for one in looks if one.point == point] for looks in (found, group))
+    rate = f"{_middle(mine).limits.bytes_per_s / 1e6:.1f} MB/s"
+    return f"at {point}, {rate}, in {len(mine)} of {len(here)} looks"
+
+
+def _middle(group: Sequence[_Seen]) -> _Seen:
+    return sorted(group, key=lambda one: one.limits.bytes_per_s)[len(group) // 2]
 
 
 def _place(one: _Seen) -> tuple[str, str]:

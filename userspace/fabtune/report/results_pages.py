@@ -14,6 +14,7 @@ from fabtune.measure import recordfile
 from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry, Status, SuiteIndex
 from fabtune.model.units import counted
 from fabtune.report import openloops, page, reasons, runs
+from fabtune.report.apart import under_shown_label
 from fabtune.report.page import PageLink, Section
 from fabtune.report.table import Cell, Column, Table, plain
 
@@ -104,7 +105,7 @@ def _write_run(run: RunEntry, directory: Path, trail: Sequence[PageLink], name: 
 
 def _record(name: str, path: Path) -> Section:
     try:
-        taken = recordfile.read(path)
+        taken = under_shown_label(recordfile.read(path))
     except InputError as error:
         return Section(name, notes=(str(error),))
     tables = [runs.figures(taken), runs.laws(taken), runs.proof(taken)]

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 import attrs
 
-from fabtune.measure.metrics import Metric
+from fabtune.measure.metrics import Figure, Metric, Untold
 from fabtune.model.judgement import failed_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
@@ -20,13 +20,14 @@ class Sample:
     """One side's runs: place and figures of those to be used, their clocks, and the steps of those that failed."""
 
     name: str
-    used: tuple[tuple[Belonging | None, dict[Key, Metric]], ...]
+    used: tuple[tuple[Belonging | None, dict[Key, Figure]], ...]
     clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
 
     def values(self, key: Key) -> list[Valued]:
         """Return the figure `key` of each run that has it, with the run's place."""
-        return [(place, found[key].value) for place, found in self.used if key in found]
+        figures = [(place, found.get(key)) for place, found in self.used]
+        return [(place, one.value) for place, one in figures if isinstance(one, Metric)]
 
     def rounded(self, key: Key) -> float:
         """Return how far the figure may be off because of its bucket."""
@@ -34,7 +35,8 @@ class Sample:
 
     def clocks_of(self, key: Key) -> set[str]:
         """Return by which clocks the figure `key` was measured; of a lab's loose record that is not known."""
-        return {clock for clock, (_, found) in zip(self.clocks, self.used, strict=True) if key in found}
+        runs = zip(self.clocks, self.used, strict=True)
+        return {clock for clock, (_, found) in runs if isinstance(found.get(key), Metric)}
 
     def unfair(self, key: Key) -> str:
         """Return why the runs that have the figure are no fair sample of all; nothing where they are.
@@ -50,12 +52,14 @@ class Sample:
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
         way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
         mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
-        lacking = sum(key not in found for found in mine)
-        if not lacking:
+        untold = [one for found in mine if not isinstance(one := found.get(key), Metric)]
+        if not untold:
             return ""
-        if lacking == len(mine):
-            return f"no run of {self.name} tells it"
-        return f"{lacking} of {counted(len(mine), 'run')} of {self.name} do not tell it; the others are no fair sample"
+        why = next((f": {one.why}" for one in untold if isinstance(one, Untold)), "")
+        if len(untold) == len(mine):
+            return f"no run of {self.name} tells it{why}"
+        runs = f"{len(untold)} of {counted(len(mine), 'run')} of {self.name}"
+        return f"{runs} do not tell it{why}; the others are no fair sample"
 
 
 def clocks_apart(key: Key, a: Sample, b: Sample) -> str:

@@ -33,18 +33,17 @@ from fabtune.report import (
 )
 from fabtune.report import cells as cell_sets
 from fabtune.report.answers import (
-    CpuPerGb,
+    CostByPlace,
     Gain,
     Reach,
-    by_link,
-    cpu_per_gb,
+    bound_by,
     merged,
     of_best,
-    of_costs,
+    of_cost,
     of_gains,
     of_limits,
 )
-from fabtune.report.apart import said_setting
+from fabtune.report.apart import said_setting, under_shown_label
 from fabtune.report.cells import Cell
 from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.looks import looks, natural
@@ -64,12 +63,13 @@ def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[
         if resulttree.refused(name, complaints):
             continue
         try:
-            found.append(attrs.evolve(recordfile.read(path), file=name))
+            found.append(under_shown_label(attrs.evolve(recordfile.read(path), file=name)))
         except InputError as error:
             unreadable.append((name, str(error)))
     if not found:
         raise InputError(unreadable[0][1])
-    found += [attrs.evolve(one, file=_within(directory, one.file)) for one in failedruns.stand_ins(directory)]
+    stand_ins = failedruns.stand_ins(directory)
+    found += [under_shown_label(attrs.evolve(one, file=_within(directory, one.file))) for one in stand_ins]
     found = resulttree.with_clocks(found, directory, directory)
     found.sort(key=lambda one: natural(one.file))
     said = [f"{run}: failed: {why}" for run, why in failedruns.find(directory)]
@@ -143,10 +143,7 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
     gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
     reached = {name: _reached([cell for cell in group if cell.label == name]) for name in gains}
-    places = {name: _cpu_per_gb(group, name) for _, one in outcomes for name in (one.a, one.b)}
-    costs = {
-        a: of_costs(a, places, [one.b for _, one in outcomes if one.a == a]) for a in {one.a for _, one in outcomes}
-    }
+    known = any(_costs(outcome) for _, outcome in outcomes)
     found = []
     contests = [(outcome.a, outcome.b) for _, outcome in outcomes]
     for heading, outcome in outcomes:
@@ -158,7 +155,8 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         what = f"pair{plural}" if outcome.paired else f"run{plural} a side"
         sure = " ".join([_how_sure(outcome, f"{counts} {what} a point"), *verdict_table.not_used(outcome)])
         found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
-        found += costs[outcome.a][outcome.b]
+        if known:
+            found.append(of_cost(outcome.b, outcome.a, _gains(outcome), _costs(outcome)))
         if any(reached.values()):
             found.append(of_limits(outcome.b, reached[outcome.b]))
     if len(gains) == len(outcomes) > 1 and len({outcome.a for _, outcome in outcomes}) == 1:
@@ -176,27 +174,24 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
 
 
 def _gains(outcome: Comparison) -> list[Gain]:
-    return [
-        Gain(
-            where=_in_words(row.step), verdict=row.judgement.verdict.value, why=row.judgement.why,
-            ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
-            low=row.judgement.low, high=row.judgement.high,
-        )
-        for row in outcome.primary
-    ]  # fmt: skip
+    return list(map(_gain, outcome.primary))
+
+
+def _costs(outcome: Comparison) -> CostByPlace:
+    return {_in_words(row.step): _gain(row) for row in outcome.rows if row.metric.key == "cpu_s_per_gb"}
+
+
+def _gain(row: FigureRow) -> Gain:
+    return Gain(
+        where=_in_words(row.step), verdict=row.judgement.verdict.value, why=row.judgement.why,
+        ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
+        low=row.judgement.low, high=row.judgement.high,
+    )  # fmt: skip
 
 
 def _in_words(step: str) -> str:
     """Return a step of a comparison as points are called in answers: "read at 20 ms"."""
     return re.sub(r", RTT ([0-9.e+-]+ ms)", r" at \1", step)
-
-
-def _cpu_per_gb(group: Sequence[Cell], label: str) -> dict[str, CpuPerGb | None]:
-    return {
-        _where(cell): cpu_per_gb(cell.median("cpu_s_per_gb"), *(cell.spread("cpu_s_per_gb") or (None, None)))
-        for cell in group
-        if cell.label == label
-    }
 
 
 def _where(cell: Cell) -> str:
@@ -224,8 +219,8 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
     for cell in group:
         network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
         if network and bound and rate is not None:
-            link = by_link(bound, network.goodput_bytes_per_s / 1e6)
-            found.append(Reach(where=_where(cell), share=rate / bound, by_link=link))
+            by = bound_by(bound, network.goodput_bytes_per_s / 1e6, disk=cell.bound_by_disk)
+            found.append(Reach(where=_where(cell), share=rate / bound, by=by))
     return found
 
 
