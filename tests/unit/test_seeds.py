@@ -12,7 +12,7 @@ from scipy import stats
 
 from fabtune.cli import experiment as cli
 from fabtune.errors import ExitCode
-from fabtune.experiment import batch, definition, expect, publish
+from fabtune.experiment import batch, definition, expect, publish, results
 from fabtune.experiment.summary import summarise
 from fabtune.lab import topology
 from fabtune.lab.recipe import recipe_for
@@ -234,6 +234,7 @@ def test_run_and_report_say_the_same_of_one_tree(tmp_path: Path) -> None:
         run.keep([point])
     ours = {row.point["rtt_ms"]: row.point["verdict"] for row in batch.summary_of(found) if "verdict" in row.point}
     assert ours == dict.fromkeys((20, 50, 100), "better")
+    results.keep_index(wanted, tmp_path / "out", "fabtune run exp")
     records, unusable, remarks = suite.load(tmp_path / "out")
     html = suite.render(records, unusable, remarks, ["fabtune", "report", "out"])
     assert (len(records), unusable, remarks) == (18, [], [])
