@@ -99,13 +99,13 @@ def test_a_second_tune_is_told_of_the_first_and_others_may_write_meanwhile(host:
     with trial.alone(), journal.locked(), pytest.raises(FabtuneError, match="another `fabtune tune`"), trial.alone():
         pass
     with trial.alone():
-        assert trial.at_work().startswith("another `fabtune tune` (process ")
+        assert trial.other_tune().startswith("another `fabtune tune` (process ")
         with pytest.raises(FabtuneError, match=r"another `fabtune tune` \(process \d+\) .* wait for it"), trial.alone():
             pass
         words = ["--role", "initiator", "--rtt", "40ms", "--rate", "1gbit"]
         assert main(["apply", str(host.parent / "mine.toml"), *words]) == ExitCode.DONE
         assert main(["revert"]) == ExitCode.DONE
-    assert trial.at_work() == ""
+    assert trial.other_tune() == ""
     with trial.alone():
         pass
 

@@ -7,7 +7,7 @@ device = diff(before, snapshot()).device("sda")
 device.percentile(99, "read").value_ms, device.queue_full
 """
 
-from fabtune.stat.around import nr_requests, with_around
+from fabtune.stat.surroundings import nr_requests, with_around
 from fabtune.stat.binary import parse_typed
 from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile

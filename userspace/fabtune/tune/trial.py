@@ -30,9 +30,9 @@ def alone() -> Iterator[None]:
             fd = _open(os.O_RDWR | os.O_CREAT)
     try:
         if not _taken(fd):
-            raise FabtuneError(at_work())
+            raise FabtuneError(other_tune())
         for one in on_trial(journal.transactions()):
-            raise FabtuneError(f"transaction {one.name} {left(one.name)}; then tune again")
+            raise FabtuneError(f"transaction {one.name} {undecided_step(one.name)}; then tune again")
         yield
     finally:
         os.close(fd)
@@ -52,7 +52,7 @@ def _taken(fd: int) -> bool:
     return False
 
 
-def at_work() -> str:
+def other_tune() -> str:
     """Return which other `fabtune tune` tries steps now, and what to do about it; '' where none does."""
     try:
         fd = _open(os.O_RDONLY)
@@ -71,7 +71,7 @@ def at_work() -> str:
     return ""
 
 
-def left(name: str) -> str:
+def undecided_step(name: str) -> str:
     """Return what is to be said of the step `name` whose tune is gone."""
     return (
         "is a step of a `fabtune tune` that ended before it could judge it, and stays until somebody decides: "

@@ -196,11 +196,11 @@ def _overdue(asked: list[Transaction], busy: str) -> list[Drift]:
 
 def _on_trial(asked: list[Transaction]) -> list[Drift]:
     """Return each step of a `fabtune tune` that nobody has judged: one that was killed leaves it so for good."""
-    busy = trial.at_work()
+    busy = trial.other_tune()
     return [
         Drift(
             "apply", f"{one.profile} ({one.name})", "judged", ON_TRIAL, drifted=False,
-            note=f"is not judged yet: {busy}" if busy else trial.left(one.name), due=True,
+            note=f"is not judged yet: {busy}" if busy else trial.undecided_step(one.name), due=True,
         )
         for one in on_trial(asked)
     ]  # fmt: skip
