@@ -7,7 +7,6 @@ device = diff(before, snapshot()).device("sda")
 device.percentile(99, "read").value_ms, device.queue_full
 """
 
-from fabtune.stat.surroundings import nr_requests, with_around
 from fabtune.stat.binary import parse_typed
 from fabtune.stat.endpoint import Endpoint, endpoint
 from fabtune.stat.histogram import Histogram, Percentile
@@ -31,6 +30,7 @@ from fabtune.stat.slowest import SlowList, SlowRequest, slowest
 from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, text_snapshot
 from fabtune.stat.stack import head_above, head_of
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
+from fabtune.stat.surroundings import nr_requests, with_around
 
 __all__ = [
     "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "LunInterval", "Op",
