@@ -21,6 +21,14 @@ teardown() {
 	echo "# empty" > /etc/srp_daemon.conf
 }
 
+# slower_by MS: how much longer the target's disk takes for its last MiB.
+slower_by() {
+	dmsetup table lab-disk0 | sed "s/\( delay .* \)[0-9]*$/\1$1/" > table
+	dmsetup reload lab-disk0 table
+	dmsetup resume --noudevsync lab-disk0
+	dmsetup table lab-disk0 | grep -q " delay .* $1$"
+}
+
 # host ATTRIBUTE: the SCSI host of the one SRP login.
 host() {
 	cat /sys/class/scsi_host/host*/"$1"
@@ -45,8 +53,11 @@ host() {
 	lab path --rtt 10ms
 	echo Y > "$PARAMETERS/target"
 	disk=$(lab login)
-	run python3 /fabtune/tests/vm/parts_of_time.py "$disk" 10 16
+	slower_by 10
+	# Half of what is drawn from is the disk's last MiB.
+	run python3 /fabtune/tests/vm/parts_of_time.py "$disk" 10 62
 	printf '# %s\n' "${lines[@]}" >&3
+	slower_by 6000
 	[ "$status" -eq 0 ]
 	echo N > "$PARAMETERS/target"
 	lab path --rtt 2ms
