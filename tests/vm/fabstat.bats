@@ -350,9 +350,10 @@ assert module["memory_bytes"] == 0 and module["untracked"] > 0 and module["memor
 	sleep 1.2
 	for one in nullb0 "$disk"; do
 		load_disk "$one" --rw=randread --bs=4k --iodepth=16 --number_ios=400 --size=16m
-		# 400 requests, 4 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.
-		expect "$one" 'd.limit == 4 and 4 < d.highest <= 16 and d.in_flight == 0 and books' \
-			"0.05e9 < i.at_limit_ns < $(at_most 0.13e9)"
+		# 400 requests, 4 at a time, 1 ms each: 100 ms at the limit, but for the moments between two.  From 6.18 on a SCSI
+		# host may keep a tag for itself: 3 at a time then.
+		expect "$one" 'd.limit in (3, 4) and 4 < d.highest <= 16 and d.in_flight == 0 and books' \
+			"0.05e9 < i.at_limit_ns < $(at_most 0.16e9)"
 	done
 	# SCSI's own limit is the lower one again.
 	echo 2 > "/sys/block/$disk/device/queue_depth"

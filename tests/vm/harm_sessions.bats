@@ -410,6 +410,8 @@ apply() {
 	echo 180 > device/timeout
 	echo 16 > device/queue_depth
 	blockdev --setro "/dev/$(basename "$PWD")"
+	# udev hears of it, and gives the node its own group again.
+	udevadm settle
 	chown 1000:1001 "/dev/$(basename "$PWD")"
 	chmod 600 "/dev/$(basename "$PWD")"
 	cd - >/dev/null

@@ -34,7 +34,7 @@ held() {
 }
 
 @test "untouched over 100 ms: 32 reads of 256 KiB that take seconds each" {
-	held --rtt 100ms -- xdd 4s 6s op=read
+	held --rtt 100ms -- xdd 4s 10s op=read
 }
 
 @test "reads and writes together: 70/30, 16 of 4 KiB, over 10 ms" {
@@ -44,7 +44,7 @@ held() {
 
 @test "untouched over 100 ms: writes" {
 	long
-	held --rtt 100ms -- xdd 4s 6s op=write
+	held --rtt 100ms -- xdd 4s 10s op=write
 }
 
 @test "one read of 4 KiB at a time over 20 ms" {
@@ -79,7 +79,7 @@ held() {
 
 @test "4 reads of 1 MiB over 50 ms" {
 	long
-	held --rtt 50ms -- xdd 3s 6s op=read block_bytes=1m queue_depth=4
+	held --rtt 50ms -- xdd 3s 24s op=read block_bytes=1m queue_depth=4
 }
 
 @test "16 writes of 16 KiB over a slow path" {
