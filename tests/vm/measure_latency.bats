@@ -34,7 +34,7 @@ held() {
 }
 
 @test "untouched over 100 ms: 32 reads of 256 KiB that take seconds each" {
-	held --rtt 100ms -- xdd 4s 10s op=read
+	held --rtt 100ms -- xdd 4s 12s op=read
 }
 
 @test "reads and writes together: 70/30, 16 of 4 KiB, over 10 ms" {
@@ -44,7 +44,7 @@ held() {
 
 @test "untouched over 100 ms: writes" {
 	long
-	held --rtt 100ms -- xdd 4s 10s op=write
+	held --rtt 100ms -- xdd 4s 12s op=write
 }
 
 @test "one read of 4 KiB at a time over 20 ms" {
