@@ -32,7 +32,7 @@ def one_request(file: int, block: mmap.mmap, op: str, place: int) -> None:
 
 def times_ns(disk: str, op: str, start: int, chance: random.Random) -> list[tuple[float, float]]:
     """Return the target's time and the disk's of each request."""
-    found = []
+    found: list[tuple[float, float]] = []
     block = mmap.mmap(-1, SIZE_BYTES)
     file = os.open(f"/dev/{disk}", os.O_RDWR | os.O_DIRECT)
     for _ in range(REQUESTS):
