@@ -121,6 +121,19 @@ def test_a_reading_that_is_right_differs_in_nothing(number: int) -> None:
     assert differences(*agreeing(number)) == []
 
 
+def test_a_path_s_flush_is_a_read_by_its_disk_s_statistics() -> None:
+    model, one, known = agreeing(0)
+    flushes = Op(issued=9000, completed=9000)
+    one, model.ops["flush"] = replace(one, ops=one.ops | {"flush": flushes}), Books(9000, 9000)
+    assert known.stat
+    reads = dict(known.stat.requests) | {"flush": 0}
+    reads["read"] += 9000
+    known = replace(known, path=True, stat=replace(known.stat, requests=reads))
+    said = differences(model, one, known)
+    assert not [line for line in said if line.startswith("read beside")]
+    assert [line for line in differences(model, one, replace(known, path=False)) if line.startswith("read beside")]
+
+
 Wrong = Callable[[DeviceInterval], DeviceInterval]
 
 

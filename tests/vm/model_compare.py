@@ -271,6 +271,9 @@ def _others(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
         for name, ours, theirs in _pairs(model, one):
             asked = known.flushes or 0 if name == "write" else 0
             ended = ours.completed + theirs.never_issued
+            if known.path and name == "read":
+                # A flush that dm sends to a path is no write and no discard, which is a read there.
+                ended += one.ops.get("flush", Op()).completed
             # What dm throws away ends there, and its flushes do not.
             more = theirs.sent_back + model.held if known.path else 0
             if name in known.stat.requests and not (known.path and name == "flush"):
