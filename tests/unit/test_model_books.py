@@ -134,6 +134,17 @@ def test_a_path_s_flush_is_a_read_by_its_disk_s_statistics() -> None:
     assert [line for line in differences(model, one, replace(known, path=False)) if line.startswith("read beside")]
 
 
+def test_a_path_s_disk_counts_the_clones_too_that_got_no_place_in_its_queue() -> None:
+    model, one, known = agreeing(0)
+    assert known.stat
+    reads = dict(known.stat.requests)
+    reads["read"] += 9000
+    known = replace(known, path=True, stat=replace(known.stat, requests=reads), refused_above=9000)
+    assert not [line for line in differences(model, one, known) if line.startswith("read beside")]
+    for wrong in (replace(known, refused_above=0), replace(known, path=False)):
+        assert [line for line in differences(model, one, wrong) if line.startswith("read beside")]
+
+
 Wrong = Callable[[DeviceInterval], DeviceInterval]
 
 

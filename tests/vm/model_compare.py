@@ -71,13 +71,15 @@ def since(before: DiskStat, after: DiskStat) -> DiskStat:
 class Known:
     """What is known of a device besides the trace.
 
-    `kind` is scsi, dm or nvme.  `injected` has how often each event was made to happen, None where that is not known;
-    `loses` is whether commands were lost besides, so that their time ran out.  `limits` are the lowest and highest
-    limit of its depth.  `fio` has the bytes that were moved, by op; `flushes` how often fio asked for one.
+    `kind` is scsi, dm or nvme.  `refused_above` is how often dm, of a path below it, got one back.  `injected` has
+    how often each event was made to happen, None where that is not known; `loses` is whether commands were lost
+    besides, so that their time ran out.  `limits` are the lowest and highest limit of its depth.  `fio` has the bytes
+    that were moved, by op; `flushes` how often fio asked for one.
     """
 
     kind: str = "scsi"
     path: bool = False
+    refused_above: int = 0
     highest_before: int = 0
     injected: Mapping[str, int] | None = None
     loses: bool = False
@@ -274,8 +276,9 @@ def _others(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
             if known.path and name == "read":
                 # A flush that dm sends to a path is no write and no discard, which is a read there.
                 ended += one.ops.get("flush", Op()).completed
-            # What dm throws away ends there, and its flushes do not.
-            more = theirs.sent_back + model.held if known.path else 0
+            # What dm throws away ends there, a clone that got no place in the path's queue, too, which no event of the
+            # path tells of; and its flushes do not.
+            more = theirs.sent_back + model.held + known.refused_above if known.path else 0
             if name in known.stat.requests and not (known.path and name == "flush"):
                 # A flush of nothing counts there as a write, too.
                 least = known.stat.requests[name] - asked

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path[:0] = ["/fabtune/userspace", "/fabtune/tests/vm"]
@@ -165,6 +165,8 @@ def one_round(stack: Stack, requests: int, chance: random.Random, seen: Seen) ->
     models = tracer.models()
     for device, model in models.items():
         knows = known(stack, troubles, device, before, since(earlier[device], later[device]), moved)
+        if device != stack.head:
+            knows = replace(knows, refused_above=models[stack.head].requeued + models[stack.head].held)
         found = differences(model, interval.device(device), knows)
         seen.found += [f"{device}: {line}" for line in found]
         add(seen, model)
