@@ -26,7 +26,7 @@ sys.path.insert(0, str(TOP / "userspace"))
 from fabtune.lab.module import source_digest  # noqa: E402
 
 STACKS = ("scsi_debug", "multipath", "iscsi", "nvme-tcp")
-PIECE = 50_000
+PIECE = 200_000
 TIMEOUT_S = 4 * 3600
 _GUEST = TOP / "tests/vm/model_guest.py"
 # What a run must have had in flight at once, and what must have taken place, where the stack can do it.
