@@ -17,8 +17,10 @@ from fabtune.stat import DeviceInterval, Histogram, Op  # noqa: E402
 
 # The two take their time a moment apart, in the order in which they were attached.
 APART_NS = 3000
-# Of a single request that is sent back: memory is taken for it, and an interrupt may come between the two.
+# Of a single request: memory may be taken for it, and an interrupt may come between the two, which ends other requests.
 _INTERRUPT_NS = 30_000
+# So many of few requests may have met one, and such a part of many.
+_INTERRUPTED, _INTERRUPTED_PART = 3, 50
 # An interrupt between the two ends a request before the one has seen the next, and after the other has.
 _APART_DEPTH = 1
 _SECTOR = 512
@@ -170,7 +172,7 @@ def _times(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
     # What the target sent back without a refusal.
     sent_again = max(0, one.events["requeued_by_target"] - one.events["task_set_full"] - one.events["busy"])
     for name, ours, theirs in _pairs(model, one):
-        allowed = APART_NS * theirs.completed
+        allowed = APART_NS * theirs.completed + _INTERRUPTED * _INTERRUPT_NS
         device, total = sum(theirs.times_ns), sum(theirs.total_times_ns)
         yield _about(f"{name} device_ns", ours.device_ns, device, allowed)
         yield f"{name} total_ns", ours.total_ns, (device if known.path else total) - allowed, total + allowed
@@ -187,7 +189,7 @@ def _times(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
 def _percentiles(name: str, histogram: Histogram | None, times_ns: list[int]) -> Iterator[_Row]:
     times = sorted(times_ns)
     # An interrupt between the two moves a few times far.
-    moved = 2 + len(times) // 100
+    moved = _INTERRUPTED + len(times) // _INTERRUPTED_PART
     for percent in (10, 25, 50, 75, 90) if times and histogram else ():
         assert histogram is not None
         bucket, rank = histogram.percentile(percent), max(0, -(-len(times) * percent // 100) - 1)

@@ -135,7 +135,7 @@ def stats(stack: Stack) -> dict[str, DiskStat]:
 
 
 def known(
-    stack: Stack, troubles: Troubles, device: str, before: Snapshot, stat: DiskStat, moved: Counter[str]
+    stack: Stack, troubles: Troubles, device: str, highest_before: int, stat: DiskStat, moved: Counter[str]
 ) -> Known:
     """Return what is known of a device after its load."""
     head, injector = device == stack.head, troubles.injectors.get(device)
@@ -144,9 +144,8 @@ def known(
     # The midlayer takes a device's depth back that answers TASK SET FULL.
     lowest = 1 if injected is None or injected["task_set_full"] else min(depths or [1])
     scsi = stack.kind(device) == "scsi"
-    earlier = [one.highest for one in before.devices if one.disk == device and one.state == "live"]
     return Known(
-        kind=stack.kind(device), path=not head, highest_before=max(earlier, default=0), injected=injected,
+        kind=stack.kind(device), path=not head, highest_before=highest_before, injected=injected,
         loses=bool(troubles.done["resets"]), limits=(lowest, max(depths)) if scsi and depths else None, stat=stat,
         fio={op: moved[op] for op in ("read", "write")} if head else None,
         flushes=moved["flush"] if head and stack.can_flush() else 0,
@@ -163,8 +162,11 @@ def one_round(stack: Stack, requests: int, chance: random.Random, seen: Seen) ->
     after, later = snapshot(), stats(stack)
     interval = diff(before, after)
     models = tracer.models()
+    # By their ids: a former disk may have had the name.
+    highest = {one.id: one.highest for one in before.devices}
     for device, model in models.items():
-        knows = known(stack, troubles, device, before, since(earlier[device], later[device]), moved)
+        was = highest.get(interval.device(device).device.id, 0)
+        knows = known(stack, troubles, device, was, since(earlier[device], later[device]), moved)
         if device != stack.head:
             knows = replace(knows, refused_above=models[stack.head].requeued + models[stack.head].held)
         found = differences(model, interval.device(device), knows)
