@@ -159,6 +159,9 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()
                 # Without a pace it may have overfilled the queue, and helped no one.
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
+            elif climbed.kept:
+                # Nor was it this load that a pace did not help.
+                learnt.tried.discard(OVERFLOW)
         else:
             found.ended = found.why_no_more
 

@@ -63,6 +63,13 @@ class ShownLine:
         """Tell whether single round trips were no faster than the mean but for that share of them."""
         return self.mean_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
+    def best(self, but_for: float) -> bool:
+        """Tell whether single round trips were no faster than the best moments but for that share of them.
+
+        Where its window goes up and down within a moment, the best ones are an average, too.
+        """
+        return self.most_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
+
     def cubic_bytes_per_s(self, lost: float) -> float:
         """Return what cubic would carry at most where the path itself loses that share."""
         return loss_bytes_per_s(self.mss_bytes, self.rtt_s, lost, "cubic")

@@ -243,10 +243,15 @@ class TuningStep:
 
     def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
         """Look at what the step came to; for longer where a load that grows by itself may be all of it."""
-        after = self._glance() or self.asked.look()
+        glanced = self._glance()
+        after = glanced or self.asked.look()
         outcome, disturbance = self._compared(after, made)
-        if self._grows(after, outcome):
-            self.progress(f"the load may grow by itself; looking for {self.asked.seconds:g} s more ...")
+        grows = self._grows(after, outcome)
+        # Little is to be gained where nearly all is there already: that takes longer to see.
+        unclear = self.wanted.spares and not (glanced or disturbance) and outcome.undecided(self.aim.goal)
+        if grows or unclear:
+            why = "the load may grow by itself" if grows else "it cannot be told yet whether that helped"
+            self.progress(f"{why}; looking for {self.asked.seconds:g} s more ...")
             after = self.asked.look().behind(after)
             outcome, disturbance = self._compared(after, made)
             if self._grows(after, outcome):

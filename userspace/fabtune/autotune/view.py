@@ -101,6 +101,11 @@ class View:
         return bool(self.lossy) and self.shown is not None and self.shown.full(but_for=_NEARLY)
 
     @property
+    def overfills(self) -> bool:
+        """Whether such a load shows what the line carries, and little but the queue that it fills is to be changed."""
+        return self.nearly_full and self.shown is not None and self.shown.best(but_for=_SAMPLED)
+
+    @property
     def lossy_line(self) -> bool:
         """Whether a line of a rate that nobody told is full on average, and for losses less than it is at its best."""
         shown = self.shown

@@ -26,7 +26,7 @@ QUEUED_REQUESTS, PATH_QUEUE = "queued-requests", "path-queue"
 TOLD_PACE, PROBING = "told-pace", "probing"
 _AS_SHOWN = "wire_overhead=0"
 # What a line showed when it delivered most is a little above what it carries: paced to that its queue overflows still.
-_BELOW = 0.99
+_BELOW = 0.995
 # Less of a line is not worth another congestion control.
 _WORTH = 0.02
 _PACES = ("connection.pacing", "qdisc.maxrate")
@@ -84,6 +84,9 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
     tried = learnt.tried | (_AGGRESSIVE if learnt.yields else set())
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
+    # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
+    if now.overfills:
+        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
     shares = tuple(
         share
         for way in now.ways

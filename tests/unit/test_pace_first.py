@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune tune: a pace where a load has nearly all of its line, which its own losses show."""
+
+import attrs
+import pytest
+from test_autotune import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
+from test_shown_line import delivering, lines, wanted_of  # noqa: F401
+
+from fabtune.autotune.climb import climb
+from fabtune.autotune.view import View
+from fabtune.why.judging import Share
+
+
+def losing() -> View:
+    found = limited_by(paced_line(None), "loss")
+    share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
+    return attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
+
+
+@pytest.mark.parametrize(
+    ("shares_of_20_mb", "sampled", "first"),
+    [
+        # A sawtooth of some percent, the peaks of which single round trips confirm.
+        ((0.9, 1.0), 1.0, "queue-overflow"),
+        # Single round trips are faster: what arrived at best is an average, and no rate to pace to.
+        ((0.9, 1.0), 1.06, "loss"),
+        # Far from the line at times: losses of the path's own are as likely.
+        ((0.5, 1.0), 1.0, "loss"),
+    ],
+)
+@pytest.mark.usefixtures("lines")
+def test_what_loses_and_has_nearly_all_of_a_line_is_paced_before_its_connections_are_made_anew(
+    monkeypatch: pytest.MonkeyPatch, shares_of_20_mb: tuple[float, ...], sampled: float, first: str
+) -> None:
+    for name, own in _OWN.items():
+        monkeypatch.setattr(View, name, own)
+    found = wanted_of(delivering(losing(), *shares_of_20_mb, sent_again=1448, sampled=sampled))
+    assert found[0].reason.shares[0].limiter == first
+
+
+_OWN = {name: View.__dict__[name] for name in ("nearly_full", "overfills")}
+
+
+def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:
+    """Let a queue of its own overflow wherever losses limit."""
+    monkeypatch.setattr(
+        View, "overflowing_bit_per_s", property(lambda self: bit_per_s if self.main.first.limiter == "loss" else None)
+    )
+
+
+def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paced_first(monkeypatch, 100e6)
+    # Of views without observations that is all there is to put together.
+    monkeypatch.setattr(View, "behind", lambda self, _: self)
+    looks: list[View | BaseException] = [seen(10, "loss"), uneven(13), seen(13, "line", lifts=())]
+    others: list[View | BaseException] = [seen(10, "receive-window"), uneven(13)]
+    made = climber(looks)
+    found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
+    assert [one.kept for one in found.steps] == [True] and len(made.looks_s) == 3
+    # Another step is not: its connections are new, and the next one may tell more.
+    made = climber(others)
+    found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
+    assert [one.kept for one in found.steps] == [False] and len(made.looks_s) == 2
+
+
+def test_a_pace_that_did_not_help_is_tried_again_once_another_step_has(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paced_first(monkeypatch, 100e6)
+    climber([seen(10, "loss"), seen(10, "loss"), seen(20, "loss"), seen(22, "line", lifts=())])
+    steps = [(one.limiters, one.kept) for one in climb(ASKED, nobody).steps]
+    assert steps == [(("queue-overflow",), False), (("loss",), True), (("queue-overflow",), True)]
