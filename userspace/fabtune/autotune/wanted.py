@@ -62,13 +62,16 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     tried = learnt.tried
     if aim.goal is Goal.LATENCY:
         yield from _shorter_queues(now, aim, tried)
+    minding_losses = LOSS.name not in tried and not learnt.yields
+    if minding_losses and learnt.behind_losses:
+        yield _against(now, _lost)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
     if learnt.yields and COMPETING.name not in tried:
         yield _against(now, _sharing)
     if now.lossy_line and not learnt.yields:
         yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
-    if (now.lossy_line or learnt.behind_losses) and LOSS.name not in tried and not learnt.yields:
+    if minding_losses and now.lossy_line:
         yield _against(now, _lost)
     if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
         yield _without_probing(now, learnt.line_bit_per_s)
