@@ -14,7 +14,9 @@ from fabtune.stat import DeviceInterval, Op, parse, since_seen
 
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
-from model_books import CATEGORY, COMPLETE, DISCARD, FLUSH, ISSUE, REQUEUE, WRITE, Books, Model, op_of  # noqa: E402
+from model_books import (  # noqa: E402
+    CATEGORY, COMPLETE, DISCARD, FLUSH, ISSUE, PASSTHROUGH, REQUEUE, WRITE, Books, Model, op_of,
+)  # fmt: skip
 from model_compare import NOT_KNOWN, DiskStat, Known, differences, disk_stat  # noqa: E402
 
 READING = Path(__file__).parent / "data/fabstat-0.2.0.stats"
@@ -59,6 +61,20 @@ def test_a_request_given_up_while_it_waits_was_never_issued() -> None:
     model = told((REQUEUE | READ_EVENT, 100, 8, 4096, 0), (COMPLETE | READ_EVENT, 200, 8, 4096, 0x10000 - 19))
     assert (model.never_issued, model.held, model.ops["read"].errors) == (1, 1, Counter(error_offline=1))
     assert not model.waiting
+
+
+def test_which_of_several_passthrough_requests_was_sent_back_is_unclear_and_so_are_its_times() -> None:
+    other = PASSTHROUGH << CATEGORY
+    model = told(
+        (ISSUE | other, 100, 0, 0, 0), (ISSUE | other, 400, 0, 0, 0), (REQUEUE | other, 500, 0, 0, 0),
+        (COMPLETE | other, 600, 0, 0, 0), (ISSUE | other, 900, 0, 0, 0), (COMPLETE | other, 1000, 0, 0, 0),
+    )  # fmt: skip
+    books = model.ops["other"]
+    # The first of them or the second, and at 900 that one or a new one.
+    assert (books.unclear, books.unclear_ns) == (2, 300 + 400)
+    assert (books.issued, books.sent_back, books.completed, model.depth) == (3, 1, 2, 0)
+    one = told((ISSUE | other, 100, 0, 0, 0), (REQUEUE | other, 200, 0, 0, 0)).ops["other"]
+    assert (one.unclear, one.unclear_ns) == (0, 0)
 
 
 def test_a_write_behind_a_flush_is_a_write_and_the_flush_is_told_from_it() -> None:

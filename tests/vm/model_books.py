@@ -2,7 +2,7 @@
 """The model: what should have been counted of a device, told by blktrace event by event.
 
 A request is known by its kind and the sector at which it ends, which it keeps however often it is sent back and
-however much of it is done.
+however much of it is done; those of passthrough by nothing at all, so that which of several it is can be unclear.
 """
 
 import errno
@@ -26,7 +26,10 @@ _CLASSES = {
 
 @dataclass
 class Books:
-    """One op's, by the model.  `retried` and `waited_ns` are of completed requests that had been sent back."""
+    """One op's, by the model.  `retried` and `waited_ns` are of completed requests that had been sent back.
+
+    `unclear` is how often an event may have been another one's, and `unclear_ns` how far times may be off for that.
+    """
 
     issued: int = 0
     completed: int = 0
@@ -39,6 +42,8 @@ class Books:
     total_times_ns: list[int] = field(default_factory=list)
     retried: int = 0
     waited_ns: int = 0
+    unclear: int = 0
+    unclear_ns: int = 0
 
 
 @dataclass
@@ -107,6 +112,9 @@ class Model:
         self.arrivals[self.depth] += by > 0
 
     def _issue(self, op: str, end: int, when_ns: int, size: int) -> None:
+        if op == "other" and self.waiting.get((op, end)):
+            # It may be a new one as well.
+            self._unclear(op, [when_ns, *(one.sent_back_ns or when_ns for one in self.waiting[op, end])])
         flight = _first(self.waiting, (op, end)) or Flight(size)
         flight.size, flight.begun_ns = size, when_ns
         if flight.first_ns is None:
@@ -116,6 +124,8 @@ class Model:
         self._move(1, when_ns)
 
     def _requeue(self, op: str, end: int, when_ns: int, size: int) -> None:
+        if op == "other" and len(self.flying.get((op, end), ())) > 1:
+            self._unclear(op, [one.begun_ns for one in self.flying[op, end]])
         flight = _first(self.flying, (op, end))
         if flight:
             self.ops[op].sent_back += 1
@@ -127,6 +137,11 @@ class Model:
         if flight.sent_back_ns is None:
             flight.sent_back_ns = when_ns
         self.waiting.setdefault((op, end), deque()).append(flight)
+
+    def _unclear(self, op: str, since_ns: list[int]) -> None:
+        """Note that nothing tells whose event this is, of requests that have been there since those times."""
+        self.ops[op].unclear += 1
+        self.ops[op].unclear_ns += max(since_ns) - min(since_ns)
 
     def _complete(self, op: str, sector: int, when_ns: int, size: int, error: int) -> None:
         books, found = self.ops[op], self._find(op, sector, size)

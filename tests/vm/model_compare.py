@@ -37,6 +37,7 @@ NOT_KNOWN = {
     "error_io, error_aborted, error_path": "one error number on NVMe; their sum is compared",
     "at_limit_ns while the limit moves": "no event tells when; bounded by the lowest and the highest",
     "refused, refused_ns beside other retries": "the trace does not tell a refusal from another retry; bounded",
+    "times and refusals of passthrough, exactly": "which of several was sent back is not in the trace; bounded",
     "total_ns, refused, refused_ns of a path": "what dm throws away begins anew, unseen by the path's trace; bounded",
 }
 _BY_DRIVER = ("host_busy", "device_busy", "target_busy", "eh_retry", "driver_other")
@@ -172,17 +173,18 @@ def _times(model: Model, one: DeviceInterval, known: Known) -> Iterator[_Row]:
     # What the target sent back without a refusal.
     sent_again = max(0, one.events["requeued_by_target"] - one.events["task_set_full"] - one.events["busy"])
     for name, ours, theirs in _pairs(model, one):
-        allowed = APART_NS * theirs.completed + _INTERRUPTED * _INTERRUPT_NS
+        allowed = APART_NS * theirs.completed + _INTERRUPTED * _INTERRUPT_NS + theirs.unclear_ns
         device, total = sum(theirs.times_ns), sum(theirs.total_times_ns)
         yield _about(f"{name} device_ns", ours.device_ns, device, allowed)
         yield f"{name} total_ns", ours.total_ns, (device if known.path else total) - allowed, total + allowed
-        least = 0 if known.path else max(0, theirs.retried - sent_again)
-        yield f"{name} refused", ours.refused, least, theirs.retried
+        least = 0 if known.path else max(0, theirs.retried - sent_again - theirs.unclear)
+        yield f"{name} refused", ours.refused, least, theirs.retried + theirs.unclear
         exact = not known.path and not sent_again
-        slack = _INTERRUPT_NS * theirs.retried
+        slack = _INTERRUPT_NS * theirs.retried + theirs.unclear_ns
         yield f"{name} refused_ns", ours.refused_ns, theirs.waited_ns - slack if exact else 0, theirs.waited_ns + slack
-        yield from _percentiles(f"{name} device", ours.histograms.get("device"), theirs.times_ns)
-        if not known.path:
+        if not theirs.unclear:
+            yield from _percentiles(f"{name} device", ours.histograms.get("device"), theirs.times_ns)
+        if not (known.path or theirs.unclear):
             yield from _percentiles(f"{name} total", ours.histograms.get("total"), theirs.total_times_ns)
 
 
