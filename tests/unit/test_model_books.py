@@ -15,7 +15,17 @@ from fabtune.stat import DeviceInterval, Op, parse, since_seen
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
 from model_books import (  # noqa: E402
-    CATEGORY, COMPLETE, DISCARD, FLUSH, ISSUE, PASSTHROUGH, REQUEUE, WRITE, Books, Model, op_of,
+    CATEGORY,
+    COMPLETE,
+    DISCARD,
+    FLUSH,
+    ISSUE,
+    PASSTHROUGH,
+    REQUEUE,
+    WRITE,
+    Books,
+    Model,
+    op_of,
 )  # fmt: skip
 from model_compare import NOT_KNOWN, DiskStat, Known, differences, disk_stat  # noqa: E402
 
