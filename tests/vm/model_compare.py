@@ -15,8 +15,9 @@ from model_books import Books, Model  # noqa: E402
 
 from fabtune.stat import DeviceInterval, Histogram, Op  # noqa: E402
 
-# The two take their time a moment apart, in the order in which they were attached.
-APART_NS = 3000
+# The two take their time a moment apart, in the order in which they were attached; and as long as it takes to end
+# another request, where each is issued just when the timer of another one runs out.  That goes on for whole rounds.
+APART_NS = 6000
 # Of a single request: memory may be taken for it, and an interrupt may come between the two, which ends other requests.
 _INTERRUPT_NS = 30_000
 # So many of few requests may have met one, and such a part of many.

@@ -154,7 +154,7 @@ def known(
 
 def one_round(stack: Stack, requests: int, chance: random.Random, seen: Seen) -> None:
     """Load the stack with its troubles; add what was seen."""
-    stack.make(window=chance.choice((2, 8, 64)), delay_ns=chance.choice((20_000, 100_000, 1_000_000)))
+    stack.make(window=chance.choice((2, 8, 64)), delay_ns=chance.choice((100_000, 300_000, 1_000_000)))
     troubles = Troubles(stack, chance)
     tracer = Tracer(stack.devices)
     earlier, before = stats(stack), snapshot()
