@@ -88,6 +88,14 @@ def test_a_gain_that_chance_explains_serves_no_goal() -> None:
     assert not found.serves(LATENCY) and not found.serves(BOTH)
 
 
+def test_what_stops_now_and_then_is_slower_however_long_it_was_looked_at() -> None:
+    steady, stopping = (10e6, 10.1e6) * 7, ((10e6, 10.1e6) * 3 + (3e6,)) * 2
+    outcome = Aim(Goal.THROUGHPUT).outcome(Figures(steady), Figures(stopping))
+    assert outcome.throughput.verdict is not Verdict.SAME and not outcome.serves(Goal.THROUGHPUT)
+    gain = Aim(Goal.THROUGHPUT).outcome(Figures(stopping), Figures(tuple(1.3 * one for one in steady)))
+    assert gain.throughput.verdict is Verdict.BETTER
+
+
 def test_throughput_alone_is_judged_as_ever_and_times_only_where_they_are_asked_for() -> None:
     assert outcome(THROUGHPUT, speed=1.5).p99 is None
     assert isinstance(outcome(BOTH).p99, Judgement)

@@ -2,6 +2,7 @@
 """What tuning is for: throughput, short requests, or both; whose requests those are; and which steps serve it."""
 
 import enum
+import statistics
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -11,7 +12,7 @@ import attrs
 from fabtune.errors import CannotTellError
 from fabtune.measure.measured import ALIKE
 from fabtune.measure.request_times import DiskTimes
-from fabtune.model.judgement import LEAST, Judgement, Sides, Verdict, judge_together
+from fabtune.model.judgement import LEAST, LEAST_ROBUST, Judgement, Sides, Verdict, judge_together
 
 # What short requests may cost of the throughput, at most.
 LEAST_THROUGHPUT = 0.9
@@ -126,7 +127,8 @@ class Aim:
     def outcome(self, before: Figures, after: Figures) -> JudgedStep:
         """Return how `after` compares with `before`: one family, so that all its figures together err rarely."""
         unfair = after.disturbed
-        sides = [Sides(a=before.bytes_per_s, b=after.bytes_per_s, better=1, paired=False, unfair=unfair)]
+        was, came = map(_whole, (before.bytes_per_s, after.bytes_per_s))
+        sides = [Sides(a=was, b=came, better=1, paired=False, unfair=unfair)]
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
             sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2, unfair=unfair) for a, b in times]
@@ -136,6 +138,13 @@ class Aim:
             speed, sent = judge_together(sides)
             return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))
+
+
+def _whole(rates: Sequence[float]) -> tuple[float, ...]:
+    """Return the rates of so few stretches that all of each counts: of many the judgement leaves out the slowest."""
+    if len(rates) < LEAST_ROBUST:
+        return tuple(rates)
+    return tuple(statistics.mean(rates[place : place + 2]) for place in range(0, len(rates), 2))
 
 
 def joined_blocks(blocks: Sequence[Block], disks: frozenset[str]) -> list[DiskTimes]:
