@@ -82,6 +82,13 @@ def test_what_differed_is_listed() -> None:
     assert compare.compare(a, b).differences == (("environment.net.ipv4.tcp_rmem", "4096", "16384"),)
 
 
+def test_what_the_lab_s_line_counted_is_a_result_and_no_difference_of_the_set_up() -> None:
+    a, b = sides(1.10)
+    for side, packets in ((a, 1000), (b, 2000)):
+        side[:] = [attrs.evolve(one, environment={"qdiscs_before": {"w0": {"packets": packets}}}) for one in side]
+    assert compare.compare(a, b).differences == ()
+
+
 def test_different_workloads_are_refused() -> None:
     with pytest.raises(InputError, match="different workloads: oltp, xdd"):
         compare.compare([make_record(1)], [make_record(1, workload="oltp")])

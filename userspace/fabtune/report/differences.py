@@ -11,8 +11,10 @@ from fabtune.model.document import Json
 from fabtune.model.runrecord import RunRecord, StepResult
 
 _PARTS = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
-# What no two runs need have in common: the draw, the boot, and counters; of these the first of each side are shown.
-_OF_EACH_RUN = ("environment.settings.seed", "host.boot_id", "environment.qdiscs_")
+# What no two runs need have in common: the draw and the boot; of these the first of each side are shown.
+_OF_EACH_RUN = ("environment.settings.seed", "host.boot_id")
+# What the emulated line counted is no setting.
+_COUNTED = "environment.qdiscs_"
 # What a job says of its place and time, which the record has beside it.
 _WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
 _ABSENT, _LOAD = "absent", "load of "
@@ -75,7 +77,8 @@ def _said(counts: Counter[str]) -> str:
 def _told(record: RunRecord) -> dict[str, str]:
     """Return what is known of a run beside its figures, by name."""
     raw = runrecord.as_json(attrs.evolve(record, steps=()))
-    found = {key: value for part in _PARTS for key, value in _flat(part, raw[part])}
+    every = (pair for part in _PARTS for pair in _flat(part, raw[part]))
+    found = {key: value for key, value in every if not key.startswith(_COUNTED)}
     # Each login is a session of its own; the size of a directory is the room that was left in it.
     for key in ("target.sessions", *(["target.size_bytes"] if record.target.kind == "directory" else [])):
         found.pop(key, None)
