@@ -477,7 +477,7 @@ def uneven(mb_per_s: float) -> View:
 def test_a_step_that_could_not_be_judged_is_not_taken_for_one_that_did_not_help(
     climber: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    climber([seen(10, "receive-window"), uneven(13)])
+    climber([seen(10, "receive-window"), uneven(11)])
     found = climb(ASKED, nobody)
     assert found.steps[0].outcome.throughput.verdict is Verdict.CANNOT_TELL
     assert found.ended == UNDECIDED and found.exit_code == ExitCode.CANNOT_TELL
@@ -488,7 +488,7 @@ def test_a_step_that_could_not_be_judged_is_not_taken_for_one_that_did_not_help(
 
 
 def test_what_stays_is_a_result_though_another_step_could_not_be_judged(climber: Make) -> None:
-    climber([seen(10, "send-buffer"), seen(20, "receive-window"), uneven(26)])
+    climber([seen(10, "send-buffer"), seen(20, "receive-window"), uneven(22)])
     found = climb(ASKED, nobody)
     assert [one.kept for one in found.steps] == [True, False]
     assert found.ended == UNDECIDED and found.exit_code == ExitCode.DONE

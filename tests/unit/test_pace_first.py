@@ -9,6 +9,7 @@ from test_shown_line import delivering, lines, wanted_of  # noqa: F401
 from fabtune.autotune.climb import climb
 from fabtune.autotune.view import View
 from fabtune.why.judging import Share
+from fabtune.why.one_way import OneWay
 
 
 def losing() -> View:
@@ -41,6 +42,22 @@ def test_what_loses_and_has_nearly_all_of_a_line_is_paced_before_its_connections
 _OWN = {name: View.__dict__[name] for name in ("nearly_full", "overfills")}
 
 
+@pytest.mark.parametrize(("rtt_s", "congctl", "first"), [
+    (0.003, "cubic", "loss"), (0.05, "cubic", "queue-overflow"), (0.003, "bbr", "queue-overflow"),
+])  # fmt: skip
+@pytest.mark.usefixtures("lines")
+def test_what_goes_up_and_down_within_a_moment_shows_an_average_and_no_line(
+    monkeypatch: pytest.MonkeyPatch, rtt_s: float, congctl: str, first: str
+) -> None:
+    """A line of 644 Mb/s and 3 ms with a queue of five packets was paced to 0.7 of it, and called full."""
+    monkeypatch.setattr(OneWay, "rtt_s", rtt_s)
+    monkeypatch.setattr(View, "filled_bit_per_s", 160e6)
+    full = limited_by(paced_line(None), "line")
+    found = wanted_of(delivering(full, 0.9, 1.05, sent_again=1448, congctl=congctl))
+    assert found[0].reason.shares[0].limiter == first
+    assert {one.reason.shares[0].limiter for one in found} >= {"loss", "queue-overflow"}
+
+
 def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:
     """Let a queue of its own overflow wherever losses limit."""
     monkeypatch.setattr(
@@ -56,11 +73,16 @@ def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
     # Of views without observations that is all there is to put together.
     monkeypatch.setattr(View, "behind", lambda self, _: self)
     looks: list[View | BaseException] = [seen(10, "loss"), uneven(13), seen(13, "line", lifts=())]
-    others: list[View | BaseException] = [seen(10, "receive-window"), uneven(13)]
+    others: list[View | BaseException] = [seen(10, "receive-window"), uneven(11)]
+    hopes: list[View | BaseException] = [seen(10, "receive-window"), uneven(13), seen(13, "line", lifts=())]
     made = climber(looks)
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert [one.kept for one in found.steps] == [True] and len(made.looks_s) == 3
-    # Another step is not: its connections are new, and the next one may tell more.
+    # So is another step that seems to bring something, of which chance may be all.
+    hopeful = climber(hopes)
+    assert [one.kept for one in climb(attrs.evolve(ASKED, most_steps=1), nobody).steps] == [True]
+    assert len(hopeful.looks_s) == 3
+    # One is not that brought no more, on average, than chance does: the next one may tell more.
     made = climber(others)
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert [one.kept for one in found.steps] == [False] and len(made.looks_s) == 2

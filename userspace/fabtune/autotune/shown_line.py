@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from fabtune.model.capacity import cubic_recovery_s, loss_bytes_per_s
+from fabtune.model.capacity import cubic_recovery_s, loss_bytes_per_s, recovery_s
 from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
 
@@ -64,11 +64,14 @@ class ShownLine:
         return self.mean_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
     def best(self, but_for: float) -> bool:
-        """Tell whether single round trips were no faster than the best moments but for that share of them.
+        """Tell whether single round trips were no faster than the best moments but for that share of them."""
+        return not self.averaged and self.most_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
-        Where its window goes up and down within a moment, the best ones are an average, too.
-        """
-        return self.most_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
+    @property
+    def averaged(self) -> bool:
+        """Whether its window goes up and down within a moment: then the best ones are averages, no rate of a line."""
+        swing_s = recovery_s(self.most_bytes_per_s * self.rtt_s / self.mss_bytes, self.rtt_s)
+        return not self.probed and swing_s < _WINDOW_S
 
     def cubic_bytes_per_s(self, lost: float) -> float:
         """Return what cubic would carry at most where the path itself loses that share."""

@@ -36,6 +36,8 @@ from fabtune.tune.saved_plan import SavedPlan
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
+# What has so much more on average is looked at for longer before it goes back because it may be chance.
+PROMISING = 1.05
 # What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
 # than everything else takes that is waited for.
 _SPARE_S = 60.0
@@ -98,8 +100,7 @@ class Climbed:
             **_judged_json("", found.throughput),
             **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
             **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
-            "pause_s": round(self.pause_s, 3), "kept": self.kept,
-            "unfair": self.unfair,
+            "pause_s": round(self.pause_s, 3), "kept": self.kept, "unfair": self.unfair,
             "disturbed_by": self.disturbance.why if self.disturbance else None,
             "transactions": [one.transaction_json() for one in self.made],
             "values": [value for one in self.made for value in one.values_json()],
@@ -247,9 +248,7 @@ class TuningStep:
         after = glanced or self.asked.look()
         outcome, disturbance = self._compared(after, made)
         grows = self._grows(after, outcome)
-        # Little is to be gained where nearly all is there already: that takes longer to see.
-        unclear = self.wanted.spares and not (glanced or disturbance) and outcome.undecided(self.aim.goal)
-        if grows or unclear:
+        if grows or not (glanced or disturbance) and self._promises(outcome):
             why = "the load may grow by itself" if grows else "it cannot be told yet whether that helped"
             self.progress(f"{why}; looking for {self.asked.seconds:g} s more ...")
             after = self.asked.look().behind(after)
@@ -258,6 +257,12 @@ class TuningStep:
                 disturbance = Disturbance("the load grew by itself, before the step and after it, by as much")
                 outcome = self._judge(after, disturbance)
         return after, outcome, disturbance
+
+    def _promises(self, outcome: JudgedStep) -> bool:
+        """Tell whether it is worth a longer look: what a pace gains is little where nearly all is there already."""
+        if self.aim.by_times or not outcome.undecided(self.aim.goal):
+            return False
+        return self.wanted.spares or (outcome.throughput.ratio or 1.0) >= PROMISING
 
     def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
         self._check_in_force()

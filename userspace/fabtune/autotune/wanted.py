@@ -70,9 +70,11 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     if learnt.yields and COMPETING.name not in tried:
         yield _against(now, _sharing)
     if now.lossy_line and not learnt.yields:
-        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
-    if minding_losses and now.lossy_line:
-        yield _against(now, _lost)
+        pacing, minding = _against_overflow(now, tried, learnt.pace_bit_per_s), [_against(now, _lost)] * minding_losses
+        # A pace of what was an average would keep to that.
+        first, second = (minding, pacing) if now.shown and now.shown.averaged else (pacing, minding)
+        yield from first
+        yield from second
     if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
         yield _without_probing(now, learnt.line_bit_per_s)
     # Without a pace no request is shorter.

@@ -197,6 +197,12 @@ def cubic_recovery_s(window_segments: float) -> float:
     return math.cbrt(window_segments * (1 - _CUBIC_BETA) / _CUBIC_C)
 
 
+def recovery_s(window_segments: float, rtt_s: float) -> float:
+    """Return how long cubic takes for that where it is no slower than Reno would be (RFC 9438, 4.3)."""
+    reno_s = window_segments * (1 - _CUBIC_BETA) / (3 * (1 - _CUBIC_BETA) / (1 + _CUBIC_BETA)) * rtt_s
+    return min(cubic_recovery_s(window_segments), reno_s)
+
+
 def round_trips(way: str, request_bytes: float, bursts: Bursts | None) -> int:
     """Return the round trips of one request; a read has one, as has a write whose bursts are not known."""
     return 1 if way == "read" or bursts is None else write_round_trips(round(request_bytes), bursts)
