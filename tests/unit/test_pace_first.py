@@ -6,6 +6,7 @@ import pytest
 from test_autotune import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
 
+from fabtune.autotune import climb as climbing
 from fabtune.autotune.climb import climb
 from fabtune.autotune.view import View
 from fabtune.why.judging import Share
@@ -86,6 +87,22 @@ def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
     made = climber(others)
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert [one.kept for one in found.steps] == [False] and len(made.looks_s) == 2
+
+
+@pytest.mark.parametrize(("limiter", "looks"), [("loss", 3), ("receive-window", 2)])
+def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    limiter: str,
+    looks: int,
+) -> None:
+    """A gain of a fifth was lost in ten seconds of a sawtooth."""
+    monkeypatch.setattr(View, "sawtooth", property(lambda self: self.main.first.limiter == "loss"))
+    monkeypatch.setattr(climbing, "other_disks", lambda *_: None)
+    monkeypatch.setattr(View, "behind", lambda self, _: self)
+    before: list[View | BaseException] = [seen(10, limiter) for _ in range(looks - 1)]
+    made = climber([*before, seen(20, "line", lifts=())])
+    assert climb(ASKED, nobody).steps[0].kept and len(made.looks_s) == looks
 
 
 def test_a_pace_that_did_not_help_is_tried_again_once_another_step_has(

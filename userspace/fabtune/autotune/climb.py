@@ -92,8 +92,8 @@ def climb(
     witness = Witness()
     progress(f"looking for {asked.seconds:g} s ...")
     now = asked.look()
-    if now.nearly_full:
-        # What losses leave goes up and down for many round trips, and little is to be gained: that takes longer to see.
+    if now.sawtooth:
+        # What losses leave goes up and down for many round trips: how much that is takes longer to see.
         progress(f"looking for {asked.seconds:g} s more ...")
         again = asked.look()
         now = again if other_disks(now, again) else again.behind(now)

@@ -96,6 +96,11 @@ class View:
         return max((self.on_the_wire(one) for one in found if one), default=None)
 
     @property
+    def sawtooth(self) -> bool:
+        """Whether losses hold the load, which goes up and down between them."""
+        return bool(self.lossy)
+
+    @property
     def nearly_full(self) -> bool:
         """Whether a load that loses packets is near what the line delivers at its best all the same."""
         return bool(self.lossy) and self.shown is not None and self.shown.full(but_for=_NEARLY)
