@@ -73,12 +73,15 @@ class JudgedStep:
         return not self.serves(goal) and JudgedStep(*best).serves(goal)
 
     @property
+    def sends_less(self) -> bool:
+        """Whether less is sent for what arrives."""
+        return self.sent is not None and self.sent.verdict is Verdict.BETTER
+
+    @property
     def spares(self) -> bool:
-        """Whether less is sent for what arrives, and throughput is not seen to suffer."""
-        if self.sent is None or self.throughput.low is None:
-            return False
-        slower = self.throughput.verdict is Verdict.WORSE
-        return self.sent.verdict is Verdict.BETTER and not slower and self.throughput.low >= LEAST_THROUGHPUT
+        """Whether that is so, and throughput is not seen to suffer."""
+        speed = self.throughput
+        return self.sends_less and speed.verdict is not Verdict.WORSE and (speed.low or 0.0) >= LEAST_THROUGHPUT
 
 
 def _at_best(found: Judgement) -> Judgement:

@@ -37,7 +37,7 @@ _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
 # What has so much more on average is looked at for longer before it goes back because it may be chance.
-PROMISING = 1.05
+PROMISING, _LITTLE = 1.05, 1.01
 # What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
 # than everything else takes that is waited for.
 _SPARE_S = 60.0
@@ -260,9 +260,9 @@ class TuningStep:
 
     def _promises(self, outcome: JudgedStep) -> bool:
         """Tell whether it is worth a longer look: what a pace gains is little where nearly all is there already."""
-        if self.aim.by_times or not outcome.undecided(self.aim.goal):
-            return False
-        return self.wanted.spares or (outcome.throughput.ratio or 1.0) >= PROMISING
+        least = _LITTLE if self.wanted.spares else PROMISING
+        more = (outcome.throughput.ratio or 1.0) >= least or outcome.sends_less
+        return more and not self.aim.by_times and outcome.undecided(self.aim.goal)
 
     def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
         self._check_in_force()

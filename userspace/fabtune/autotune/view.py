@@ -97,8 +97,8 @@ class View:
 
     @property
     def sawtooth(self) -> bool:
-        """Whether losses hold the load, which goes up and down between them."""
-        return bool(self.lossy)
+        """Whether losses hold the load now and then, and it goes up and down between them."""
+        return bool(self.lossy) or self.lossy_line
 
     @property
     def nearly_full(self) -> bool:
