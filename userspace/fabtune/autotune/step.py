@@ -243,7 +243,7 @@ class TuningStep:
             )
 
     def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
-        """Look at what the step came to; for longer where a load that grows by itself may be all of it."""
+        """Look at what the step came to; for longer where the load's own growth, or chance, may be all of it."""
         glanced = self._glance()
         after = glanced or self.asked.look()
         outcome, disturbance = self._compared(after, made)
