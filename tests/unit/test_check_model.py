@@ -31,6 +31,7 @@ class Guests:
         self.found: dict[str, list[str]] = {}
         self.troubles: dict[str, dict[str, int]] = {}
         self.highest: dict[str, int] = {}
+        self.apart_ns = (-300.0, 5000.0, 20.0)
 
     def measure(self, stack: str, requests: int, seed: str, directory: Path) -> None:
         self.ran.append((stack, requests))
@@ -44,7 +45,8 @@ class Guests:
         stack = told["stack"]
         troubles = Counter(dict.fromkeys(check_model.TROUBLES[stack], 1)) | Counter(self.troubles.get(stack, {}))
         troubles.update({name: -1 for name, count in self.troubles.get(stack, {}).items() if not count})
-        return Judged(self.requests, self.highest.get(stack, 48), 2, troubles, list(self.found.get(stack, [])))
+        found = list(self.found.get(stack, []))
+        return Judged(self.requests, self.highest.get(stack, 48), 2, troubles, found, list(self.apart_ns))
 
 
 @pytest.fixture
@@ -127,6 +129,16 @@ def test_a_difference_is_no_success(guests: Guests, capsys: pytest.CaptureFixtur
     guests.found["multipath"] = ["sda: read issued: 9, expected 10"]
     assert check_model.main() == 1
     assert "multipath: sda: read issued: 9" in capsys.readouterr().out
+
+
+def test_what_takes_longer_in_most_rounds_is_no_success(tmp_path: Path, guests: Guests) -> None:
+    assert check_model.main() == 0
+    assert [row["apart_ns"] for row in document(tmp_path)["stacks"]] == [300] * 4
+    guests.apart_ns = (4000.0, 4100.0, 3900.0)
+    assert check_model.main() == 1
+    assert document(tmp_path)["differences"] == 4
+    assert document(tmp_path)["stacks"][0]["found"] == [
+        "device_ns: 4000 ns a request in the middle of all rounds, expected 1000"]  # fmt: skip
 
 
 def test_a_guest_that_does_not_end_well_keeps_its_differences(

@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -37,6 +38,8 @@ TIMEOUT_S = 4 * 3600
 _VM = TOP / "tests/vm"
 # What measures, in the guest; all else compares.
 _MEASURES = ("model_guest.py", "model_stacks.py", "model_troubles.py", "model_answers.py", "model_kept.py")
+# The two look a moment apart.  In some rounds that is as long as it takes to end another request, in most it is not.
+MOST_APART_NS = 1000
 # What a run must have had in flight at once, and what must have taken place how often a round, where the stack can.
 LEAST_DEPTH = 16
 _ALWAYS = {"sent back": 1.0, "errors": 1.0, "resets": 1.0, "depths": 1.0, "passthrough": 1.0, "removals": 0.5}
@@ -98,7 +101,7 @@ def kept(directory: Path, stack: str, of: str | None) -> Row | None:
         return None
     row: Row = {
         "requests": 0, "differences": 0, "rounds": 0, "errors": 0, "found": [], "highest": 0, "troubles": Counter(),
-        "aborted": [], "measured_with": [],
+        "aborted": [], "measured_with": [], "apart_ns": [],
     }  # fmt: skip
     if guest["exit"]:
         row["aborted"].append(f"{directory.parent.name}/{directory.name}: exit {guest['exit']}")
@@ -119,6 +122,7 @@ def add(row: Row, told: Row, stack: str, guest: Row) -> None:
         "measured_with": sorted({*row["measured_with"], f"kernel {told['kernel']}, lab {guest['lab']}"}),
     }  # fmt: skip
     row["troubles"].update(result.troubles)
+    row["apart_ns"] += result.apart_ns
 
 
 def pieces(stack: str, asked: Asked, anew: bool) -> Iterator[Row]:
@@ -144,16 +148,35 @@ def pieces(stack: str, asked: Asked, anew: bool) -> Iterator[Row]:
 
 def total(stack: str, asked: Asked, anew: bool = False) -> Row:
     """Return what the guests of a stack counted together."""
-    row: Row = {"stack": stack, "requests": 0, "differences": 0, "rounds": 0, "errors": 0, "found": [], "aborted": []}
+    row: Row = {
+        "stack": stack,
+        "requests": 0,
+        "differences": 0,
+        "rounds": 0,
+        "errors": 0,
+        "found": [],
+        "aborted": [],
+        "apart_ns": [],
+    }
     troubles: Counter[str] = Counter()
     highest, measured_with = 0, set[str]()
     for piece in pieces(stack, asked, anew):
-        summed = ("requests", "differences", "rounds", "errors", "found", "aborted")
+        summed = ("requests", "differences", "rounds", "errors", "found", "aborted", "apart_ns")
         row |= {key: row[key] + piece[key] for key in summed}
         troubles.update(piece["troubles"])
         highest = max(highest, piece["highest"])
         measured_with |= {*piece["measured_with"]}
-    return row | {"highest": highest, "troubles": troubles, "measured_with": sorted(measured_with)}
+    distances_ns: list[float] = [abs(one) for one in row["apart_ns"]]
+    apart_ns = round(statistics.median(distances_ns)) if distances_ns else 0
+    if apart_ns > MOST_APART_NS:
+        row["differences"] += 1
+        row["found"].append(f"device_ns: {apart_ns} ns a request in the middle of all rounds, expected {MOST_APART_NS}")
+    return row | {
+        "apart_ns": apart_ns,
+        "highest": highest,
+        "troubles": troubles,
+        "measured_with": sorted(measured_with),
+    }
 
 
 def lacking(row: Row) -> list[str]:

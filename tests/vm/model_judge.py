@@ -4,6 +4,7 @@
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,17 @@ _REFUSALS = tuple(name for name in ANSWERS if name != "timeout")
 
 @dataclass
 class Judged:
-    """What was compared of a round: `requests` are those of the head that its trace saw to end."""
+    """What was compared of a round: `requests` are those of the head that its trace saw to end.
+
+    `apart_ns` is how much longer a request took by the module, in the mean, than by the trace, of each device.
+    """
 
     requests: int = 0
     highest: int = 0
     errors: int = 0
     troubles: Counter[str] = field(default_factory=Counter)
     found: list[str] = field(default_factory=list)
+    apart_ns: list[float] = field(default_factory=list)
 
     def saw(self, model: Model) -> None:
         """Note what the trace of a device shows to have taken place."""
@@ -57,6 +62,7 @@ def judged(told: Mapping[str, Any]) -> Judged:
             head = models[told["head"]]
             knows = replace(knows, refused_above=head.requeued + head.held)
         result.found += [f"{device}: {line}" for line in _differences(device, model, told["looks"], knows)]
+        result.apart_ns += _apart_ns(device, model, told["looks"])
     result.requests += _completed(models[told["head"]])
     if told["manner"] == "steady":
         result.troubles["reached limits"] += any(_reached(model, known(told, disk)) for disk, model in models.items())
@@ -86,6 +92,15 @@ def _differences(device: str, model: Model, looks: Sequence[Mapping[str, Any]], 
     if was:
         knows = replace(knows, highest_before=was.highest, eh_wakeups_before=was.eh_wakeups)
     return differences(model, one, knows)
+
+
+def _apart_ns(device: str, model: Model, looks: Sequence[Mapping[str, Any]]) -> list[float]:
+    with suppress(FabtuneError):
+        one = diff(*(parse(look["reading"]) for look in looks)).device(device)
+        ours = sum(op.device_ns for op in one.ops.values())
+        theirs = sum(sum(books.times_ns) for books in model.ops.values())
+        return [(ours - theirs) / _completed(model)] if _completed(model) else []
+    return []
 
 
 def _removed(told: Mapping[str, Any], result: Judged) -> None:
