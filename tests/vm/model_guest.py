@@ -133,10 +133,11 @@ def ended_by_stat(text: str) -> int:
     return words[0] + words[4] + words[11] + words[15]
 
 
-def one_round(stack: Stack, requests: int, chance: random.Random) -> Row:
+def one_round(stack: Stack, requests: int, manner: str, chance: random.Random) -> Row:
     """Load the stack with its troubles; return what was seen."""
-    manner, delay_ns = chance.choice(MANNERS), chance.choice((100_000, 300_000, 1_000_000))
-    stack.make(window=chance.choice((2, 8, 64)), delay_ns=delay_ns)
+    delay_ns = chance.choice((100_000, 300_000, 1_000_000))
+    # A closed window would keep requests from reaching the depth.
+    stack.make(window=64 if manner == "steady" else chance.choice((2, 8, 64)), delay_ns=delay_ns)
     troubles = Troubles(stack, chance, manner)
     if manner == "steady":
         troubles.keep_depth(chance.choice((4, 8)))
@@ -199,8 +200,11 @@ def is_gone(disk: str, before: str) -> bool:
 
 
 def completed(trace: Columns) -> int:
-    """Return how many requests `trace` saw to end, roughly: parts of one are taken for several."""
-    ends = {number for number, kind in enumerate(trace["kinds"]) if kind[0] & 0xFFFF == COMPLETE}
+    """Return how many requests `trace` saw to end, roughly: parts are taken for several, what has no bytes for none.
+
+    Of a request of dm the data end first, and then it ends once more.
+    """
+    ends = {number for number, (action, size, _) in enumerate(trace["kinds"]) if action & 0xFFFF == COMPLETE and size}
     return sum(kind in ends for kind in trace["kind"])
 
 
@@ -209,11 +213,11 @@ def main() -> None:
     run("insmod", "/fabtune/kmod/fabstat.ko")
     model_answers.begin()
     stack.once()
-    seen, number = 0, 0
+    seen, number, manners = 0, 0, chance.sample(MANNERS, len(MANNERS))
     while seen < requests:
         number += 1
         file = Path(f"/results/{number}.json.gz")
-        row = one_round(stack, min(ROUND, requests - seen + 1000), chance)
+        row = one_round(stack, min(ROUND, requests - seen + 1000), manners[number % len(manners)], chance)
         write(file, row | {"removal": None})
         write(file, row | {"removal": removal(stack, chance)})
         stack.unmake()
