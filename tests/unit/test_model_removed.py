@@ -13,7 +13,7 @@ from fabtune.stat import DeviceInterval, Histogram
 
 import model_judge  # isort: skip
 from model_answers import answers  # isort: skip
-from model_known import DiskStat  # isort: skip
+from model_known import DiskStat, usable  # isort: skip
 from model_kept import condensed  # isort: skip
 from model_removed import Gone, differences_of_removed  # isort: skip
 
@@ -147,3 +147,18 @@ def test_what_the_kernel_counts_is_read_by_device_and_a_histogram_that_overflowe
     after["scsi_eh_wakeup"] = after["scsi_eh_wakeup"].replace("Dropped: 0", "Dropped: 3")
     with pytest.raises(ValueError, match="has lost some"):
         answers(before, after, "0:0:0:0")
+
+
+def test_the_limit_is_the_lowest_of_tags_requests_and_depth_less_what_is_reserved() -> None:
+    scsi = {"nr_requests": 256, "tags": 64, "depth": 32, "reserved": 0}
+    assert [usable(scsi, depth) for depth in (32, 128)] == [32, 64]
+    assert usable({"nr_requests": 127, "tags": 127, "reserved": 1}, None) == 126
+    assert usable({"nr_requests": 4, "tags": 127, "reserved": 1}, None) == 3
+
+
+def test_a_depth_that_the_target_takes_back_may_be_any_below() -> None:
+    steady = made_up("nvme", requests=1500, limits=(8, 8)).knows
+    assert (steady.limits, steady.last_limit) == ((8, 8), (8, 8))
+    of = made_up("scsi_debug", requests=1500, limits=(8, 8))
+    assert of.one.events["task_set_full"]
+    assert (of.knows.limits, of.knows.last_limit) == ((1, 8), (7, 8))

@@ -43,7 +43,7 @@ MOST_APART_NS = 1000
 # What a run must have had in flight at once, and what must have taken place how often a round, where the stack can.
 LEAST_DEPTH = 16
 _ALWAYS = {"sent back": 1.0, "errors": 1.0, "resets": 1.0, "depths": 1.0, "passthrough": 1.0, "removals": 0.5}
-_LIMITS = {"reached limits": 0.05}
+_LIMITS = {"reached limits": 0.1}
 _LOCAL = _ALWAYS | _LIMITS | {"refusals": 1.0, "timeouts": 0.5, "flushes": 1.0, "discards": 1.0}
 TROUBLES: dict[str, dict[str, float]] = {
     "scsi_debug": _LOCAL, "multipath": _LOCAL | {"fail_overs": 1.0}, "iscsi": _ALWAYS | _LIMITS | {"refusals": 1.0},
