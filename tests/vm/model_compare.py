@@ -8,7 +8,20 @@ from collections.abc import Iterator, Mapping
 
 from model_books import Books, Model
 from model_known import Known
-from model_rows import ANSWERS, APART_NS, BY_DRIVER, INTERRUPT_NS, INTERRUPTED, NEVER, Row, about, adds_up, exact, said
+from model_rows import (
+    ANSWERS,
+    APART_NS,
+    BY_DRIVER,
+    INTERRUPT_NS,
+    INTERRUPTED,
+    NEVER,
+    SINGLE_NS,
+    Row,
+    about,
+    adds_up,
+    exact,
+    said,
+)
 from model_times import refusals, times
 
 from fabtune.stat import DeviceInterval, Op
@@ -74,8 +87,8 @@ def _depths(model: Model, one: DeviceInterval, known: Known) -> Iterator[Row]:
     yield exact("in flight", device.in_flight, model.depth)
     yield exact("forgotten", device.forgotten, 0)
     # Who sees each issue later than the other sees it, or each end, may see one fewer, or one more.
-    least = max(model.highest_apart(INTERRUPT_NS, 0), model.highest - _APART_DEPTH)
-    most = min(model.highest_apart(0, INTERRUPT_NS), model.highest + _APART_DEPTH)
+    least = max(model.highest_apart(SINGLE_NS, 0), model.highest - _APART_DEPTH)
+    most = min(model.highest_apart(0, SINGLE_NS), model.highest + _APART_DEPTH)
     yield "highest", device.highest, max(known.highest_before, least), max(known.highest_before, most)
     yield about("depth_ns", one.depth_ns, model.depth_ns, APART_NS * issued)
     # The same two looks at each request make its time and its part of the depth: only what was sent back is apart.

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from model_books import Books, Model, Retry
-from model_rows import APART_NS, INTERRUPT_NS, INTERRUPTED, INTERRUPTED_PART, Row, about, end_ns
+from model_rows import APART_NS, INTERRUPT_NS, INTERRUPTED, INTERRUPTED_PART, SINGLE_NS, Row, about, end_ns
 
 from fabtune.stat import DeviceInterval, Histogram, Op
 
@@ -40,8 +40,8 @@ def _ranks(name: str, histogram: Histogram, times_ns: list[int]) -> Iterator[Row
                 # Their number is compared elsewhere.
                 return
             low_ns, high_ns = histogram.from_ns[index], end_ns(histogram, index)
-            least = ordered[rank - moved] - APART_NS if rank >= moved else ordered[0] - INTERRUPT_NS
-            most = ordered[rank + moved] + APART_NS if rank + moved < len(ordered) else ordered[-1] + INTERRUPT_NS
+            least = ordered[rank - moved] - APART_NS if rank >= moved else ordered[0] - SINGLE_NS
+            most = ordered[rank + moved] + APART_NS if rank + moved < len(ordered) else ordered[-1] + SINGLE_NS
             yield f"{name} at rank {rank} ns", min(max(low_ns, least), high_ns - 1), least, most
         first += histogram.counts[index]
 
@@ -52,8 +52,8 @@ def _again(name: str, device: Histogram, total: Histogram, retries: list[Retry],
     for index in range(len(total.from_ns) - 1):
         less += device.counts.get(index, 0) - total.counts.get(index, 0)
         end = total.from_ns[index + 1]
-        most = sum(one.device_ns - INTERRUPT_NS < end <= one.total_ns + INTERRUPT_NS for one in retries)
-        least = sum(one.device_ns + INTERRUPT_NS < end <= one.total_ns - INTERRUPT_NS for one in retries)
+        most = sum(one.device_ns - SINGLE_NS < end <= one.total_ns + SINGLE_NS for one in retries)
+        least = sum(one.device_ns + SINGLE_NS < end <= one.total_ns - SINGLE_NS for one in retries)
         # What dm throws away begins anew.
         yield f"{name} sent back, from device to total over {end} ns", less, 0 if path else least, most
 
@@ -87,8 +87,8 @@ def _refused_histogram(name: str, histogram: Histogram, shortest: list[int], lon
     for index in range(len(histogram.from_ns) - 1):
         below += histogram.counts.get(index, 0)
         end = histogram.from_ns[index + 1]
-        most = min(number, sum(one - INTERRUPT_NS < end for one in shortest))
-        least = max(0, number - sum(one + INTERRUPT_NS >= end for one in longest))
+        most = min(number, sum(one - SINGLE_NS < end for one in shortest))
+        least = max(0, number - sum(one + SINGLE_NS >= end for one in longest))
         yield f"{name} for less than {end} ns", below, least, most
 
 
