@@ -15,7 +15,7 @@ from fabtune.stat import Histogram, Op  # noqa: E402
 APART_NS = 6000
 # Of a single request: memory may be taken for it, and an interrupt may come between the two, which ends other requests.
 INTERRUPT_NS = 30_000
-# A request has two ends, and there may be more to one interrupt: 35 us were seen where a clock's tick came between.
+# The first one of an op that had been sent back takes memory for three histograms when it ends: 35 us were seen.
 SINGLE_NS = 2 * INTERRUPT_NS
 # So many of few requests may have met one, and such a part of many.
 INTERRUPTED, INTERRUPTED_PART = 3, 50
