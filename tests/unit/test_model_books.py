@@ -14,20 +14,11 @@ from fabtune.stat import DeviceInterval, Op, parse, since_seen
 
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
-from model_books import (  # noqa: E402
-    CATEGORY,
-    COMPLETE,
-    DISCARD,
-    FLUSH,
-    ISSUE,
-    PASSTHROUGH,
-    REQUEUE,
-    WRITE,
-    Books,
-    Model,
-    op_of,
-)  # fmt: skip
-from model_compare import NOT_KNOWN, DiskStat, Known, differences, disk_stat  # noqa: E402
+from model_books import DISCARD, FLUSH, PASSTHROUGH, WRITE, Books, Model, Retry, model_of, op_of  # noqa: E402
+from model_compare import NOT_KNOWN, differences  # noqa: E402
+from model_kept import CATEGORY, COMPLETE, ISSUE, REQUEUE, condensed, expanded  # noqa: E402
+from model_known import DiskStat, Known, disk_stat  # noqa: E402
+from model_rows import ANSWERS  # noqa: E402
 
 READING = Path(__file__).parent / "data/fabstat-0.2.0.stats"
 READ_EVENT, WRITE_EVENT = 0, WRITE << CATEGORY
@@ -49,7 +40,7 @@ def test_the_model_counts_a_request_that_is_sent_back_and_one_that_comes_in_part
     )  # fmt: skip
     reads, writes = model.ops["read"], model.ops["write"]
     assert (reads.issued, reads.sent_back, reads.completed) == (2, 1, 1)
-    assert (reads.times_ns, reads.total_times_ns, reads.retried, reads.waited_ns) == ([150], [350], 1, 100)
+    assert (reads.times_ns, reads.total_times_ns, reads.retries) == ([150], [350], [Retry(150, 350, (100,))])
     assert (writes.issued, writes.completed, writes.bytes, writes.times_ns) == (1, 1, 8192, [400])
     assert (writes.errors, writes.failed_bytes) == (Counter(error_medium=1), 4096)
     assert (model.depth, model.highest, model.requeued, model.held, model.partial) == (0, 1, 1, 0, 1)
@@ -87,6 +78,28 @@ def test_which_of_several_passthrough_requests_was_sent_back_is_unclear_and_so_a
     assert (one.unclear, one.unclear_ns) == (0, 0)
 
 
+def test_what_is_held_was_refused_and_what_is_sent_back_may_have_been() -> None:
+    retry = Retry(10, 900, sent_back_ns=(500, 100), held_ns=(300, 50))
+    assert (retry.longest_ns, retry.shortest_ns(path=False), retry.shortest_ns(path=True)) == (500, 300, 50)
+    assert Retry(10, 900, sent_back_ns=(500, 100)).shortest_ns(path=False) == 100
+
+
+def test_events_are_the_same_after_they_have_been_condensed() -> None:
+    other = PASSTHROUGH << CATEGORY
+    events = [
+        (100, ISSUE, 8, 8192, 0), (150, ISSUE | other, 0, 0, 0), (160, ISSUE | other, 0, 512, 0),
+        (200, COMPLETE, 8, 4096, 0), (210, REQUEUE, 16, 4096, 0), (300, ISSUE, 16, 4096, 0),
+        (350, COMPLETE | other, 0, 0, 5), (360, COMPLETE | other, 0, 512, 0), (400, COMPLETE, 16, 4096, 0),
+    ]  # fmt: skip
+    assert list(expanded(condensed(events))) == events
+
+
+def test_who_sees_issues_or_ends_later_sees_another_highest_depth() -> None:
+    model = model_of([(0, ISSUE, 8, 4096, 0), (1000, COMPLETE, 8, 4096, 0), (1010, ISSUE, 16, 4096, 0)])
+    assert (model.highest, model.highest_apart(0, 9), model.highest_apart(0, 11)) == (1, 1, 2)
+    assert model.highest_apart(1001, 0) == 1
+
+
 def test_a_write_behind_a_flush_is_a_write_and_the_flush_is_told_from_it() -> None:
     assert [op_of(kind) for kind in (FLUSH, FLUSH | WRITE, DISCARD | WRITE, WRITE, 0)] == [
         "flush", "write", "discard", "write", "read"]  # fmt: skip
@@ -110,12 +123,14 @@ def agreeing(number: int) -> tuple[Model, DeviceInterval, Known]:
     model.requeued = events["requeued_by_driver"] + events["requeued_by_target"]
     model.held = events["requeued_unstarted"]
     model.highest = device.highest
+    model.moves = [(0, 1)] * device.highest + [(1, -1)] * device.highest
     model.at_depth_ns[1] = one.depth_ns
     scsi = device.hctl != "-"
     names = ("task_set_full", "error_medium")
+    answers = Counter({name: events[name] for name in ANSWERS}) if scsi else None
     known = Known(
         kind="scsi" if scsi else "nvme", injected={name: events[name] for name in names} if scsi else None,
-        limits=(device.limit, device.limit),
+        limits=(device.limit, device.limit), last_limit=(device.limit, device.limit), answers=answers,
         stat=DiskStat({name: op.completed for name, op in one.ops.items()},
                       {name: op.bytes for name, op in one.ops.items() if name != "flush"}),
         fio={name: op.bytes for name, op in one.ops.items() if name in ("read", "write")},
@@ -127,8 +142,18 @@ def books_of(op: Op) -> Books:
     return Books(
         op.issued, op.completed, op.sent_back, op.bytes, errors=Counter(op.errors_by_class),
         times_ns=times_of(op, "device", op.device_ns), total_times_ns=times_of(op, "total", op.total_ns),
-        retried=op.refused, waited_ns=op.refused_ns,
+        retries=retries_of(op),
     )  # fmt: skip
+
+
+def retries_of(op: Op) -> list[Retry]:
+    """Return who was refused: those whose time from the first issue stands elsewhere."""
+    device, total = (Counter(op.histograms[time].counts) for time in ("device", "total"))
+    from_ns = op.histograms["device"].from_ns
+    pairs = zip(sorted((device - total).elements()), sorted((total - device).elements()), strict=True)
+    waits = (op.refused_ns,) * op.sent_back
+    found = [Retry(from_ns[first], from_ns[last], waits) for first, last in pairs]
+    return found + [Retry(0, 0, waits)] * (op.refused - len(found))
 
 
 def times_of(op: Op, time: str, total_ns: int) -> list[int]:
@@ -184,7 +209,7 @@ def histogram_wrong(time: str) -> Wrong:
     def wrong(one: DeviceInterval) -> DeviceInterval:
         read = one.ops["read"]
         histogram = read.histograms[time]
-        other = replace(histogram, counts={0: histogram.count + (time == "refused")})
+        other = replace(histogram, counts={0: histogram.count or 1})
         return op_wrong(histograms={**read.histograms, time: other})(one)
 
     return wrong
@@ -249,4 +274,4 @@ def test_bytes_that_neither_fio_nor_the_disk_moved_are_a_difference() -> None:
 def test_what_cannot_be_known_is_named_with_its_reason() -> None:
     assert all(len(reason) > 20 for reason in NOT_KNOWN.values())
     names = " ".join(NOT_KNOWN)
-    assert all(name in names for name in ("hctl", "eh_wakeups", "held_", "nvme_", "at_limit_ns"))
+    assert all(name in names for name in ("hctl", "held_", "nvme_", "at_limit_ns", "CPUs", "kernels", "waits", "queue"))

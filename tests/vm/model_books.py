@@ -6,16 +6,13 @@ however much of it is done; those of passthrough by nothing at all, so that whic
 """
 
 import errno
-import struct
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-# struct blk_io_trace: magic, sequence, time, sector, bytes, action, pid, device, cpu, error, pdu_len
-_EVENT = struct.Struct("<IIQQIIIIIHH")
-REQUEUE, ISSUE, COMPLETE = 6, 7, 8
-CATEGORY = 16
-WRITE, FLUSH, PASSTHROUGH, NOTIFY, DISCARD = 1 << 1, 1 << 2, 1 << 9, 1 << 10, 1 << 13
+from model_kept import CATEGORY, COMPLETE, ISSUE, REQUEUE, Event
+
+WRITE, FLUSH, PASSTHROUGH, DISCARD = 1 << 1, 1 << 2, 1 << 9, 1 << 13
 _SECTOR = 512
 _CLASSES = {
     errno.ETIMEDOUT: "timeout", errno.ENOLINK: "transport", errno.EREMOTEIO: "target", errno.EBADE: "reservation",
@@ -24,9 +21,33 @@ _CLASSES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Retry:
+    """A completed request that had been sent back: its times from the last issue and from the first one.
+
+    And how long before the last issue it was sent back each time after it had been issued, and each time before.
+    """
+
+    device_ns: int
+    total_ns: int
+    sent_back_ns: tuple[int, ...] = ()
+    held_ns: tuple[int, ...] = ()
+
+    @property
+    def longest_ns(self) -> int:
+        return max(self.sent_back_ns + self.held_ns)
+
+    def shortest_ns(self, path: bool) -> int:
+        """Return the time since what surely was a refusal, or since the last that may have been one.
+
+        What is held is refused; what dm had of a path, and threw away, may have been another request.
+        """
+        return max(self.held_ns) if self.held_ns and not path else min(self.sent_back_ns + self.held_ns)
+
+
 @dataclass
 class Books:
-    """One op's, by the model.  `retried` and `waited_ns` are of completed requests that had been sent back.
+    """One op's, by the model.
 
     `unclear` is how often an event may have been another one's, and `unclear_ns` how far times may be off for that.
     """
@@ -40,8 +61,7 @@ class Books:
     errors: Counter[str] = field(default_factory=Counter)
     times_ns: list[int] = field(default_factory=list)
     total_times_ns: list[int] = field(default_factory=list)
-    retried: int = 0
-    waited_ns: int = 0
+    retries: list[Retry] = field(default_factory=list)
     unclear: int = 0
     unclear_ns: int = 0
 
@@ -53,7 +73,16 @@ class Flight:
     size: int
     begun_ns: int = 0
     first_ns: int | None = None
-    sent_back_ns: int | None = None
+    sent_back_ns: list[int] = field(default_factory=list)
+    held_ns: list[int] = field(default_factory=list)
+
+    def retry(self, ended_ns: int) -> Retry | None:
+        """Return what became of it if it was sent back."""
+        if not self.sent_back_ns + self.held_ns:
+            return None
+        first_ns = self.begun_ns if self.first_ns is None else self.first_ns
+        back, held = (tuple(self.begun_ns - one for one in times) for times in (self.sent_back_ns, self.held_ns))
+        return Retry(ended_ns - self.begun_ns, ended_ns - first_ns, back, held)
 
 
 _Place = tuple[str, int]
@@ -64,7 +93,7 @@ class Model:
     """What should have been counted of one device.
 
     `requeued` were sent back after they had been issued, `held` before.  `at_depth_ns` has the time by the number of
-    requests in flight, `arrivals` how often an issue led there.
+    requests in flight, `arrivals` how often an issue led there; `moves` when each issue and each end was.
     """
 
     ops: dict[str, Books] = field(default_factory=lambda: defaultdict(Books))
@@ -77,6 +106,7 @@ class Model:
     partial: int = 0
     at_depth_ns: Counter[int] = field(default_factory=Counter)
     arrivals: Counter[int] = field(default_factory=Counter)
+    moves: list[tuple[int, int]] = field(default_factory=list)
     _last_ns: int = 0
 
     @property
@@ -90,6 +120,14 @@ class Model:
     @property
     def depth_ns(self) -> int:
         return sum(depth * ns for depth, ns in self.at_depth_ns.items())
+
+    def highest_apart(self, issues_ns: int, ends_ns: int) -> int:
+        """Return the highest depth for one who sees each issue and each end so much later."""
+        depth = highest = 0
+        for _, by in sorted((when + (issues_ns if by > 0 else ends_ns), by) for when, by in self.moves):
+            depth += by
+            highest = max(highest, depth)
+        return highest
 
     def event(self, action: int, when_ns: int, sector: int, size: int, error: int) -> None:
         op = op_of(action >> CATEGORY)
@@ -110,11 +148,12 @@ class Model:
         self.depth += by
         self.highest = max(self.highest, self.depth)
         self.arrivals[self.depth] += by > 0
+        self.moves.append((when_ns, by))
 
     def _issue(self, op: str, end: int, when_ns: int, size: int) -> None:
         if op == "other" and self.waiting.get((op, end)):
             # It may be a new one as well.
-            self._unclear(op, [when_ns, *(one.sent_back_ns or when_ns for one in self.waiting[op, end])])
+            self._unclear(op, [when_ns, *(_back_ns(one, when_ns) for one in self.waiting[op, end])])
         flight = _first(self.waiting, (op, end)) or Flight(size)
         flight.size, flight.begun_ns = size, when_ns
         if flight.first_ns is None:
@@ -128,14 +167,14 @@ class Model:
             self._unclear(op, [one.begun_ns for one in self.flying[op, end]])
         flight = _first(self.flying, (op, end))
         if flight:
+            flight.sent_back_ns.append(when_ns)
             self.ops[op].sent_back += 1
             self.requeued += 1
             self._move(-1, when_ns)
         else:
             flight = _first(self.waiting, (op, end)) or Flight(size)
+            flight.held_ns.append(when_ns)
             self.held += 1
-        if flight.sent_back_ns is None:
-            flight.sent_back_ns = when_ns
         self.waiting.setdefault((op, end), deque()).append(flight)
 
     def _unclear(self, op: str, since_ns: list[int]) -> None:
@@ -161,9 +200,8 @@ class Model:
             books.errors[error_class(error)] += 1
         books.times_ns.append(when_ns - flight.begun_ns)
         books.total_times_ns.append(when_ns - (flight.first_ns or flight.begun_ns))
-        if flight.sent_back_ns is not None:
-            books.retried += 1
-            books.waited_ns += flight.begun_ns - flight.sent_back_ns
+        retry = flight.retry(when_ns)
+        books.retries += [retry] if retry else []
         self._move(-1, when_ns)
 
     def _complete_unissued(self, op: str, sector: int, size: int, error: int) -> None:
@@ -185,6 +223,10 @@ class Model:
                 if place[0] == op and flight.size > size and place[1] - flight.size // _SECTOR == sector:
                     return place, flight
         return None
+
+
+def _back_ns(flight: Flight, otherwise_ns: int) -> int:
+    return min([*flight.sent_back_ns, *flight.held_ns], default=otherwise_ns)
 
 
 def _take(flights: dict[_Place, deque[Flight]], place: _Place, flight: Flight) -> None:
@@ -218,17 +260,9 @@ def error_class(error: int) -> str:
     return "error_" + _CLASSES.get(0x10000 - error if error >= 0x8000 else error, "io")
 
 
-def model_of(trace: Path) -> Model:
-    """Return the model after all events of `trace`, in the order of their times."""
-    data = trace.read_bytes()
-    events = []
-    place = 0
-    while place + _EVENT.size <= len(data):
-        _, _, when, sector, size, action, _, _, _, error, more = _EVENT.unpack_from(data, place)
-        if not (action >> CATEGORY) & NOTIFY:
-            events.append((when, place, action, sector, size, error))
-        place += _EVENT.size + more
+def model_of(events: Iterable[Event]) -> Model:
+    """Return the model after all `events`, which are in the order of their times."""
     model = Model()
-    for when, _, action, sector, size, error in sorted(events):
+    for when, action, sector, size, error in events:
         model.event(action, when, sector, size, error)
     return model

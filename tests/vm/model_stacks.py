@@ -10,6 +10,7 @@ from pathlib import Path
 sys.path.insert(0, "/fabtune/userspace")
 
 SCSI_DEBUG = Path("/sys/bus/pseudo/drivers/scsi_debug")
+_ROUND_TRIP_MS = 1
 _ACL = Path(
     "/sys/kernel/config/target/iscsi/iqn.2026-01.lab.fabtune:target/tpgt_1/acls/iqn.2026-01.lab.fabtune:initiator"
 )
@@ -49,7 +50,7 @@ class Stack:
         """Do what is done once a guest."""
         if not self.local:
             # Without a round trip a request has ended before the next one comes.
-            run(*self.lab, "up", "--rtt", "1ms", "--fabric", self.name, "--size-mib", "64")
+            run(*self.lab, "up", "--rtt", f"{_ROUND_TRIP_MS}ms", "--fabric", self.name, "--size-mib", "64")
         if self.name == "iscsi":
             # What the initiator may have under way is its ACL's, which a window of the whole target group is not.
             (_ACL / "lun_0").mkdir(parents=True)
@@ -90,6 +91,28 @@ class Stack:
         """Return the file with the most that `disk` may have in flight."""
         name = "queue/nr_requests" if self.kind(disk) == "nvme" else "device/queue_depth"
         return Path("/sys/block", disk, name)
+
+    def hctl(self, device: str) -> str:
+        """Return host:channel:id:lun of a SCSI disk, else nothing."""
+        return Path(f"/sys/block/{device}/device").resolve().name if self.kind(device) == "scsi" else ""
+
+    def limits(self, device: str) -> dict[str, int]:
+        """Return what may limit how many requests `device` has in flight, and how many of its tags are reserved."""
+        files = {"nr_requests": Path(f"/sys/block/{device}/queue/nr_requests")}
+        if self.kind(device) == "scsi":
+            host = self.hctl(device).split(":")[0]
+            files |= {"tags": Path(f"/sys/class/scsi_host/host{host}/can_queue"), "depth": self.depth_file(device)}
+        elif self.kind(device) == "nvme":
+            files["tags"] = next(Path("/sys/class/nvme").glob("nvme*/sqsize"))
+        else:
+            files["tags"] = Path("/sys/module/dm_mod/parameters/dm_mq_queue_depth")
+        found = {name: int(file.read_text()) for name, file in files.items()}
+        # NVMe over a fabric keeps one for the command that connects the queue.
+        return found | {"reserved": int(self.kind(device) == "nvme")}
+
+    def least_ns(self, delay_ns: int) -> int:
+        """Return what a request takes at least: the disk's delay, or a round trip."""
+        return delay_ns if self.local else _ROUND_TRIP_MS * 1_000_000
 
     def can_discard(self) -> bool:
         return int(Path(f"/sys/block/{self.head}/queue/discard_max_bytes").read_text()) > 0

@@ -26,6 +26,8 @@ _RULES = {
     "task_set_full": (2, "0 0 0x28 0 0 0"), "busy": (2, "0 0 0x8 0 0 0"), "error_medium": (2, "0 0 0x2 0x3 0x11 0"),
     "error_transport": (2, "0xf 0 0 0 0 0"), "unit_attention": (2, "0 0 0x2 0x6 0x29 0"), "timeout": (0, ""),
 }  # fmt: skip
+# What takes a depth back, and what is sent again without a refusal.
+_NOT = {"any": (), "steady": ("task_set_full",), "refusals": ("unit_attention", "timeout")}
 # The last MiB, which the load leaves alone.
 _DISCARD_AT, _DISCARD_BYTES = 62 << 20, 1 << 16
 
@@ -69,10 +71,14 @@ class Injector:
 
 @dataclass
 class Troubles:
-    """What is done to a stack during a round, and how often it took place."""
+    """What is done to a stack during a round, and how often it took place.
+
+    `manner` is "any", or "steady": nothing moves the depths; or "refusals": nothing else is sent again.
+    """
 
     stack: Stack
     chance: random.Random
+    manner: str = "any"
     done: Counter[str] = field(default_factory=Counter)
     depths: dict[str, list[int]] = field(default_factory=dict)
     injectors: dict[str, Injector] = field(default_factory=dict)
@@ -82,15 +88,23 @@ class Troubles:
         self.injectors = {disk: Injector(disk) for disk in self.stack.disks if self.stack.local}
         self.depths = {disk: [int(self.stack.depth_file(disk).read_text())] for disk in self.stack.disks}
 
+    def keep_depth(self, depth: int) -> None:
+        """Give all disks this depth, for good."""
+        for disk in self.stack.disks:
+            self.stack.depth_file(disk).write_text(str(depth))
+            self.depths[disk] = [int(self.stack.depth_file(disk).read_text())]
+
     def one(self) -> None:
         """Do one thing."""
         disk, stack = self.chance.choice(self.stack.disks), self.stack
         for path in stack.failed_paths():
             stack.message("reinstate_path", path)
-        kinds: list[Callable[[str], None]] = [self._depth, self._passthrough]
+        kinds: list[Callable[[str], None]] = [self._passthrough]
+        if self.manner != "steady":
+            kinds.append(self._depth)
         if stack.local:
             kinds += [self._inject, self._inject, self._inject]
-        if self.chance.random() < 0.5:
+        if self.manner == "any" and self.chance.random() < 0.5:
             kinds.append(self._reset)
         if stack.name == "multipath":
             kinds.append(self._fail_over)
@@ -108,7 +122,7 @@ class Troubles:
             self._beside.join()
 
     def _inject(self, disk: str) -> None:
-        event = self.chance.choice(list(_RULES))
+        event = self.chance.choice([event for event in _RULES if event not in _NOT[self.manner]])
         # What fails to be written, fails for good; a medium fails to be read.
         command = _READ if event == "error_medium" else self.chance.choice((_READ, _WRITE))
         # Each time that runs out takes a second, in which little else happens.
