@@ -83,7 +83,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(View, "one_way", lambda *_: None)
         monkeypatch.setattr(View, "lossy", property(lambda self: self.main.first.limiter == "loss"))
         monkeypatch.setattr(wanted, "_beside", lambda *_: [])
-        monkeypatch.setattr(View, "seen", [None], raising=False)
+        monkeypatch.setattr(View, "seen", property(lambda self: [None], lambda self, _: None), raising=False)
         monkeypatch.setattr(View, "missing", [])
         monkeypatch.setattr(View, "rate_doubts", [])
         monkeypatch.setattr(View, "pace_doubts", [])

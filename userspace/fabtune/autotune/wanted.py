@@ -64,7 +64,7 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         yield from _shorter_queues(now, aim, tried)
     minding_losses = LOSS.name not in tried and not learnt.yields
     if minding_losses and learnt.behind_losses:
-        yield _against(now, _lost)
+        yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
     if learnt.yields and COMPETING.name not in tried:
