@@ -9,15 +9,21 @@ from test_pace_first import losing, paced_first
 from test_shown_line import delivering, lines  # noqa: F401
 
 from fabtune.autotune import climb as climbing
+from fabtune.autotune import step as stepping
 from fabtune.autotune import wanted
 from fabtune.autotune.climb import climb
-from fabtune.autotune.goal import Aim, Figures, Goal
+from fabtune.autotune.disturbed import Disturbance
+from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.shown_line import ShownLine
 from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
+from fabtune.tune.lift import Reason
 from fabtune.why.judging import Share
+
+# As it is, without what tests put in its place.
+_SAWTOOTH = View.__dict__["sawtooth"]
 
 
 @pytest.fixture
@@ -28,10 +34,14 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(climbing, "other_disks", lambda *_: None)
 
 
+@pytest.mark.parametrize("first_mb_per_s", [10, 20])
 @pytest.mark.usefixtures("shows")
-def test_both_looks_before_the_first_step_teach_what_the_line_carries(climber: Make) -> None:  # noqa: F811
+def test_both_looks_before_the_first_step_teach_what_the_line_carries(
+    climber: Make,  # noqa: F811
+    first_mb_per_s: int,
+) -> None:
     """A neighbour that came in the second look made a pace of half the line."""
-    climber([seen(20, "loss"), seen(10, "loss"), seen(10, "loss", lifts=())])
+    climber([seen(first_mb_per_s, "loss"), seen(30 - first_mb_per_s, "loss"), seen(10, "loss", lifts=())])
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert found.learnt.line_bit_per_s == 160e6
 
@@ -40,9 +50,54 @@ def test_both_looks_before_the_first_step_teach_what_the_line_carries(climber: M
 def test_both_looks_at_a_step_teach_what_the_line_carries(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     paced_first(monkeypatch, 100e6)
     monkeypatch.setattr(View, "sawtooth", False)
-    climber([seen(10, "loss"), uneven(13), seen(11, "line", lifts=())])
+    climber([seen(10, "loss"), uneven(13), seen(14, "line", lifts=())])
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
-    assert found.steps[0].looks == (1, 2) and found.learnt.line_bit_per_s == 104e6
+    assert found.steps[0].looks == (1, 2) and found.learnt.line_bit_per_s == 112e6
+
+
+@pytest.mark.parametrize("unfair_look", [2, 3])
+@pytest.mark.usefixtures("shows")
+def test_what_one_of_two_looks_shows_to_be_unfair_goes_back(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    unfair_look: int,
+) -> None:
+    made = climber([seen(10, "receive-window"), uneven(13), seen(13, "line", lifts=())])
+    monkeypatch.setattr(Learnt, "unfair", lambda *_: len(made.looks_s) == unfair_look)
+    (step,) = climb(attrs.evolve(ASKED, most_steps=1), nobody).steps
+    assert step.looks == (1, 2) and step.unfair and not step.kept
+
+
+@pytest.mark.usefixtures("shows")
+def test_what_another_disk_disturbed_is_not_looked_at_for_longer(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stepping, "other_disks", lambda *_: Disturbance("sdb began to move"))
+    climber([seen(10, "receive-window"), uneven(13), seen(10, "line", lifts=())])
+    (step,) = climb(attrs.evolve(ASKED, most_steps=1), nobody).steps
+    assert step.looks == (1, 1) and not step.kept
+
+
+@pytest.mark.usefixtures("shows")
+def test_two_first_looks_between_which_another_disk_began_are_not_put_together(
+    climber: Make,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(climbing, "other_disks", lambda *_: Disturbance("sdb began to move"))
+    climber([seen(20, "loss"), seen(10, "loss"), seen(14, "line", lifts=())])
+    (step,) = climb(attrs.evolve(ASKED, most_steps=1), nobody).steps
+    assert step.looks == (1, 1) and step.kept
+
+
+@pytest.mark.parametrize(("lossy", "lossy_line"), [(True, False), (False, True)])
+def test_what_loses_goes_up_and_down_whether_its_line_is_full_on_average_or_not(
+    monkeypatch: pytest.MonkeyPatch, lossy: bool, lossy_line: bool
+) -> None:
+    monkeypatch.setattr(View, "lossy", [None] * lossy, raising=False)
+    monkeypatch.setattr(View, "lossy_line", lossy_line)
+    monkeypatch.setattr(View, "sawtooth", _SAWTOOTH)
+    assert paced_line(None).sawtooth
 
 
 @pytest.mark.usefixtures("shows")
@@ -98,6 +153,26 @@ def test_a_sum_in_which_one_disk_loses_is_not_paced_first(fast_and_lossy: View) 
     """It is full for the disk beside it, and was paced to fifteen times what it had."""
     first = tried_of(fast_and_lossy, Learnt())[0]
     assert by_disk(first)["sda"] == ["receive-window"]
+
+
+@pytest.mark.usefixtures("as_shown")
+def test_of_two_disks_of_a_connection_both_must_lose_to_be_paced_first() -> None:
+    fast, lossy = (
+        delivering(one, 0.95, 1.0, 0.95, 1.0, sent_again=1448) for one in (holding("receive-window"), losing())
+    )
+    (one,), (two,) = fast.seen, lossy.seen
+    both = View((one, attrs.evolve(two, device="sdb")), (fast.ways[0], attrs.evolve(lossy.ways[0], device="sdb")), ())
+    assert lossy.overfills and both.shown is not None and both.shown.senders == 1 and not both.overfills
+
+
+@pytest.mark.usefixtures("as_shown")
+def test_whoever_leaves_others_their_part_gets_neither_a_pace_of_the_line_nor_what_minds_no_losses() -> None:
+    lossy = delivering(losing(), 0.5, 1.0, sent_again=1448)
+    alone, beside_others = (Learnt(behind_losses=lossy.losing) for _ in range(2))
+    beside_others.line_bytes_per_s, beside_others.queued_bytes_per_s = 80e6, 5e6
+    assert {one.reason.shares[0].limiter for one in tried_of(lossy, alone)} == {"loss", "queue-overflow"}
+    assert beside_others.yields
+    assert {one.reason.shares[0].limiter for one in tried_of(lossy, beside_others)} == {"competing-traffic"}
 
 
 @pytest.mark.usefixtures("as_shown")
@@ -164,20 +239,32 @@ def test_a_pace_is_not_tried_again_for_steps_that_go_back(
     assert [one.limiters[0] for one in climb(ASKED, nobody).steps] == ["queue-overflow", "loss"]
 
 
-@pytest.mark.parametrize(("share", "longer"), [(0.97, True), (0.85, False)])
-def test_what_sends_less_again_but_costs_throughput_is_not_looked_at_for_longer(share: float, longer: bool) -> None:
-    """A pace that is too low always sends less again: ten seconds more of it decide nothing."""
+def outcome_of_a_pace(share: float, *, sent_again: float) -> JudgedStep:
+    """Return what comes of a pace with which so much of an uneven load's throughput is seen."""
     swings = (1.3, 0.7, 1.1, 0.6, 1.4, 0.8, 1.2, 0.9, 1.3, 0.7, 1.2, 0.6, 1.1, 1.3)
     mean = sum(swings) / len(swings)
     before = Figures(tuple(1e7 * one for one in swings), sent_again_shares=(0.06, 0.07) * 20)
-    after = Figures(
-        tuple(1e7 * mean * share * one for one in (1.1, 0.75, 1.2, 0.8, 1.15, 0.9, 1.1)), sent_again_shares=(0.05,) * 20
-    )
-    outcome = Aim(Goal.THROUGHPUT).outcome(before, after)
-    assert outcome.sends_less
-    pace = Wanted(wanted.Reason("wan", 1e6, (), ()), spares=True)
-    step = TuningStep(ASKED, Aim(Goal.THROUGHPUT), paced_line(None), Learnt(), pace, nobody)
-    assert step._promises(outcome) == longer
+    paced = (1.1, 0.75, 1.2, 0.8, 1.15, 0.9, 1.1)
+    after = Figures(tuple(1e7 * mean * share * one for one in paced), sent_again_shares=(sent_again,) * 20)
+    return Aim(Goal.THROUGHPUT).outcome(before, after)
+
+
+def is_looked_at_for_longer(outcome: JudgedStep) -> bool:
+    pace = Wanted(Reason("wan", 1e6, (), ()), spares=True)
+    return TuningStep(ASKED, Aim(Goal.THROUGHPUT), paced_line(None), Learnt(), pace, nobody)._promises(outcome)
+
+
+@pytest.mark.parametrize(("share", "longer"), [(0.97, True), (0.85, False)])
+def test_what_sends_less_again_but_costs_throughput_is_not_looked_at_for_longer(share: float, longer: bool) -> None:
+    """A pace that is too low always sends less again: ten seconds more of it decide nothing."""
+    outcome = outcome_of_a_pace(share, sent_again=0.05)
+    assert outcome.sends_less and is_looked_at_for_longer(outcome) == longer
+
+
+def test_a_little_more_with_a_pace_is_looked_at_for_longer() -> None:
+    outcome = outcome_of_a_pace(1.03, sent_again=0.07)
+    assert not outcome.sends_less and 1.01 < (outcome.throughput.ratio or 0) < 1.05
+    assert is_looked_at_for_longer(outcome)
 
 
 def shown(most: float = 20e6, *, rtt_s: float = 0.05, senders: int = 1, sampled: float = 20e6) -> ShownLine:
@@ -187,6 +274,8 @@ def shown(most: float = 20e6, *, rtt_s: float = 0.05, senders: int = 1, sampled:
 def test_best_moments_are_confirmed_by_single_round_trips_that_are_known() -> None:
     """The kernel tells none of what waits for its application."""
     assert shown().best(but_for=0.03) and not shown(sampled=0.0).best(but_for=0.03)
+    # What comes back within a moment has an average there.
+    assert not shown(rtt_s=0.006).best(but_for=0.03)
 
 
 def test_each_connection_has_its_own_window_which_comes_back_as_one_of_renos_would() -> None:
