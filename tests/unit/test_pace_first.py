@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: a pace where a load has nearly all of its line, which its own losses show."""
 
 import attrs
 import pytest
-from test_autotune import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
+from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune.climb import climb
@@ -67,7 +68,7 @@ def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:
 
 
 def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paced_first(monkeypatch, 100e6)
@@ -91,7 +92,7 @@ def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
 
 @pytest.mark.parametrize(("limiter", "looks"), [("loss", 3), ("receive-window", 2)])
 def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
     limiter: str,
     looks: int,
@@ -106,7 +107,7 @@ def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
 
 
 def test_a_pace_that_did_not_help_is_tried_again_once_another_step_has(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paced_first(monkeypatch, 100e6)

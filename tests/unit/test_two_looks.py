@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: what is learnt and told of two looks, of two disks, and of a pace that goes back or stays."""
 
 import attrs
 import pytest
-from test_autotune import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 from test_pace_first import _OWN as _PACED_FIRST
 from test_pace_first import losing, paced_first
 from test_shown_line import delivering, lines  # noqa: F401
+from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
@@ -37,7 +38,7 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("first_mb_per_s", [10, 20])
 @pytest.mark.usefixtures("shows")
 def test_both_looks_before_the_first_step_teach_what_the_line_carries(
-    climber: Make,  # noqa: F811
+    climber: Make,
     first_mb_per_s: int,
 ) -> None:
     """A neighbour that came in the second look made a pace of half the line."""
@@ -47,7 +48,7 @@ def test_both_looks_before_the_first_step_teach_what_the_line_carries(
 
 
 @pytest.mark.usefixtures("shows")
-def test_both_looks_at_a_step_teach_what_the_line_carries(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_both_looks_at_a_step_teach_what_the_line_carries(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     paced_first(monkeypatch, 100e6)
     monkeypatch.setattr(View, "sawtooth", False)
     climber([seen(10, "loss"), uneven(13), seen(14, "line", lifts=())])
@@ -58,7 +59,7 @@ def test_both_looks_at_a_step_teach_what_the_line_carries(climber: Make, monkeyp
 @pytest.mark.parametrize("unfair_look", [2, 3])
 @pytest.mark.usefixtures("shows")
 def test_what_one_of_two_looks_shows_to_be_unfair_goes_back(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
     unfair_look: int,
 ) -> None:
@@ -70,7 +71,7 @@ def test_what_one_of_two_looks_shows_to_be_unfair_goes_back(
 
 @pytest.mark.usefixtures("shows")
 def test_what_another_disk_disturbed_is_not_looked_at_for_longer(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stepping, "other_disks", lambda *_: Disturbance("sdb began to move"))
@@ -81,7 +82,7 @@ def test_what_another_disk_disturbed_is_not_looked_at_for_longer(
 
 @pytest.mark.usefixtures("shows")
 def test_two_first_looks_between_which_another_disk_began_are_not_put_together(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(climbing, "other_disks", lambda *_: Disturbance("sdb began to move"))
@@ -101,7 +102,7 @@ def test_what_loses_goes_up_and_down_whether_its_line_is_full_on_average_or_not(
 
 
 @pytest.mark.usefixtures("shows")
-def test_figures_of_two_looks_are_of_both(climber: Make) -> None:  # noqa: F811
+def test_figures_of_two_looks_are_of_both(climber: Make) -> None:
     """It said 10.0 -> 14.0 MB/s, 0.99 times, of looks that had 20, 10 and 14."""
     climber([seen(20, "loss"), seen(10, "loss"), seen(14, "line", lifts=())])
     (step,) = climb(attrs.evolve(ASKED, most_steps=1), nobody).steps
@@ -189,10 +190,10 @@ def test_only_what_losses_held_behind_a_larger_window_is_given_what_minds_them_l
 
 @pytest.mark.parametrize(("limiter", "held"), [("loss", False), ("receive-window", True)])
 def test_a_pace_that_goes_back_has_shown_no_losses_behind_a_window(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
     limiter: str,
-    held: bool,  # noqa: F811
+    held: bool,
 ) -> None:
     monkeypatch.setattr(View, "losing", frozenset({("sda", "read")}))
     paced_first(monkeypatch, 100e6)
@@ -203,10 +204,10 @@ def test_a_pace_that_goes_back_has_shown_no_losses_behind_a_window(
 
 @pytest.mark.parametrize(("later_mb_per_s", "told"), [(10, True), (100, False)])
 def test_what_the_line_has_carried_since_is_no_longer_told_as_its_rate(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
     later_mb_per_s: float,
-    told: bool,  # noqa: F811
+    told: bool,
 ) -> None:
     """A line that had carried 800 Mb/s was said to lose what does not fit at 79.6."""
     paced_first(monkeypatch, 80e6)
@@ -219,7 +220,7 @@ def test_what_the_line_has_carried_since_is_no_longer_told_as_its_rate(
 
 
 def test_a_pace_that_stays_is_not_tried_again_for_another_step_that_does(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each one would let the load go a little slower."""
@@ -231,7 +232,7 @@ def test_a_pace_that_stays_is_not_tried_again_for_another_step_that_does(
 
 
 def test_a_pace_is_not_tried_again_for_steps_that_go_back(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paced_first(monkeypatch, 100e6)
