@@ -231,6 +231,19 @@ def test_a_pace_that_stays_is_not_tried_again_for_another_step_that_does(
     assert [one.limiters[0] for one in steps] == ["queue-overflow", "loss", "loss"]
 
 
+def test_a_pace_that_this_climb_has_set_is_tried_without_once_a_window_is_larger(
+    climber: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was the best of a small window held 111 Mb/s at 74, and was called full."""
+    paced_first(monkeypatch, 100e6)
+    monkeypatch.setattr(View, "paced", property(lambda self: self.ways if self.bytes_per_s == 13e6 else ()))
+    looks = [seen(10, "loss"), seen(12, "send-buffer"), seen(13, "line", lifts=()), seen(20, "line", lifts=())]
+    climber([*looks])
+    steps = [(one.limiters, one.kept) for one in climb(ASKED, nobody).steps]
+    assert steps == [(("queue-overflow",), True), (("send-buffer",), True), (("told-pace",), True)]
+
+
 def test_a_pace_is_not_tried_again_for_steps_that_go_back(
     climber: Make,
     monkeypatch: pytest.MonkeyPatch,
@@ -269,7 +282,7 @@ def test_a_little_more_with_a_pace_is_looked_at_for_longer() -> None:
 
 
 def shown(most: float = 20e6, *, rtt_s: float = 0.05, senders: int = 1, sampled: float = 20e6) -> ShownLine:
-    return ShownLine(0.95 * most, most, 0.0, True, False, 1448, rtt_s, senders, None, sampled, 5 * most)
+    return ShownLine(0.95 * most, most, 0.0, True, False, 1448, rtt_s, senders, False, None, sampled, 5 * most)
 
 
 def test_best_moments_are_confirmed_by_single_round_trips_that_are_known() -> None:

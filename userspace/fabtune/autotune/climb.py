@@ -160,8 +160,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             if not climbed.kept:
                 learnt.did_not_help(step.limiters, rate_bit_per_s)
             # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
-            wider = not (climbed.kept or _NO_WINDOW.intersection(step.limiters))
-            learnt.behind_losses = after.losing if wider else frozenset()
+            wider = not _NO_WINDOW.intersection(step.limiters)
+            learnt.behind_losses = after.losing if wider and not climbed.kept else frozenset()
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if _SHOWN.intersection(step.limiters):
@@ -173,6 +173,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
             elif climbed.kept:
                 learnt.another_helped()
+                # What was a window's best is no pace for a larger one.
+                learnt.tried -= {TOLD_PACE} if wider else set()
         else:
             found.ended = found.why_no_more
 

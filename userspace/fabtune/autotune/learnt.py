@@ -9,7 +9,7 @@ import attrs
 from fabtune.autotune.view import View
 
 # What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
-_SPARE = 1.5
+SPARE = 1.5
 # Whoever has less than this of the line while a queue stands on it shares it; with more than so much nobody else has
 # half as much.
 _ALONE, _FAIR = 0.75, 2 / 3
@@ -17,7 +17,7 @@ _ALONE, _FAIR = 0.75, 2 / 3
 # between them.
 _MORE = 0.08
 # So much sent again is the queue's doing.
-_WASTED = 0.0003
+WASTED = 0.0003
 OVERFLOW = "queue-overflow"
 
 
@@ -108,8 +108,8 @@ class Learnt:
         if shown is None or not shown.probed or not self.line_bit_per_s:
             return False
         # What loses little does not overfill a queue.
-        if shown.lost < _WASTED:
+        if shown.lost < WASTED:
             return False
         share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
         line = shown.mean_bytes_per_s / share
-        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= _SPARE * line
+        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= SPARE * line

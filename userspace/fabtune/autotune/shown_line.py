@@ -25,6 +25,8 @@ _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
 # A queue that others fill, too, wanders; jitter that keeps packets in order makes all of them late by nearly as much:
 # round trips differ less from moment to moment then than from packet to packet.
 _WANDERS = 1.5
+# Their share of a round trip from which on what arrives in one says little of a rate.
+_JITTERS = 0.2
 # Nearly all that its own pace lets pass.
 _PACED = 0.9
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
@@ -50,6 +52,8 @@ class ShownLine:
     # The path's, 0 where it is not known.
     rtt_s: float
     senders: int
+    # Whether round trips vary so much from packet to packet that what single ones show is chance.
+    jitters: bool
     # What arrived while more was to be sent and a queue stood on the path, None where that was not for long.
     queued_bytes_per_s: float | None
     # What the sender's kernel estimates of single round trips, in a tenth of the samples or more; 0 where it does not.
@@ -102,7 +106,7 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     return ShownLine(
         mean, _often(rates) or mean, max(again, _NONE_LOST * mss) / whole, again > 0,
         any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, len(sockets),
-        _queued(ways, sockets, arrived),
+        any(map(_jitters, sockets)), _queued(ways, sockets, arrived),
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
     )  # fmt: skip
@@ -132,6 +136,11 @@ def _queued(
     pace = ways[0].paced_at(first.samples[-1])
     # What is sent as fast as it may waits for its own pace, in this host.
     return found if pace is None or found < _PACED * pace * len(sockets) else None
+
+
+def _jitters(socket: SocketSeen) -> bool:
+    deviations_ms = [one.rtt_deviation_ms or 0.0 for one in socket.samples]
+    return statistics.mean(deviations_ms) >= _JITTERS * statistics.mean(one.rtt_ms for one in socket.samples)
 
 
 def _wanders(socket: SocketSeen) -> bool:

@@ -18,6 +18,7 @@ from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
+from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
@@ -29,6 +30,7 @@ _TCP_IP_HEADERS = 52
 _WORTH_MORE, _NEARLY = 0.02, 0.1
 # What single round trips show is a little above what a line carries.
 _SAMPLED = 0.03
+_HOLD = frozenset({BUFFER.name, WINDOW.name})
 
 
 @attrs.frozen
@@ -115,13 +117,19 @@ class View:
         return all(map(_loses, self._main)) and self.shown is not None and self.shown.full(but_for=_NEARLY)
 
     @property
+    def held(self) -> bool:
+        """Whether a window or a buffer of what moves most comes full now and then: its best moments are theirs."""
+        return any(one.share > 0 and one.limiter in _HOLD for way in self._main for one in way.shares)
+
+    @property
     def overfills(self) -> bool:
         """Whether such a load shows what the line carries, and little but the queue that it fills is to be changed.
 
         That of one connection: a pace of what several have together holds none of them back.
         """
         shown = self.shown
-        return self.nearly_full and shown is not None and shown.senders == 1 and shown.best(but_for=_SAMPLED)
+        alone = self.nearly_full and not self.held and shown is not None and shown.senders == 1
+        return alone and shown is not None and shown.best(but_for=_SAMPLED)
 
     @property
     def lossy_line(self) -> bool:
@@ -161,8 +169,9 @@ class View:
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
         shown = shown_line([self.one_way(way)])
-        # A sawtooth of few round trips shows in single ones alone.
-        return shown is not None and shown.full(but_for=_WORTH_MORE) and shown.steady(but_for=_SAMPLED)
+        # A sawtooth of few round trips shows in single ones alone, if these can be told from their jitter.
+        single = shown is not None and (shown.jitters or shown.steady(but_for=_SAMPLED))
+        return single and shown is not None and shown.full(but_for=_WORTH_MORE)
 
     @property
     def lossy(self) -> list[OneWay]:
