@@ -1,145 +1,30 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: what is a rate of the load, and which steps stay."""
 
-import gzip
 import json
 import re
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import attrs
 import pytest
 from test_stat import histogram
+from tuned_looks import ASKED, Make, climber, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
-from fabtune.autotune import told, view, wanted
+from fabtune.autotune import view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
 from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.path_found import PathFound
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
 from fabtune.cli import table
 from fabtune.errors import CannotTellError, ExitCode, FabtuneError
-from fabtune.host import systemd
 from fabtune.measure.request_times import DiskTimes
-from fabtune.model import typed
 from fabtune.model.judgement import Judgement, Verdict
-from fabtune.model.observation import Observation
-from fabtune.tune import journal
-from fabtune.tune.lift import TO_PROFILE
-from fabtune.tune.transaction import IN_FORCE
-from fabtune.why.judging import Judged, Share, judged
+from fabtune.why.judging import Share
 from fabtune.why.limiters.line import LINE_OR_BUFFER
-from fabtune.why.summing_up import with_rate
-
-# As it is, without what tests put in its place.
-_FILLED = View.__dict__["filled_bit_per_s"]
-_PACED = View.__dict__["paced"]
-ASKED = ClimbAsked((), None, None, 4.0, 8)
-
-
-def seen(mb_per_s: float, limiter: str, share: float = 1.0, lifts: tuple[str, ...] = ("a.tunable",)) -> View:
-    """What a look sees of a load of that rate, which varies by 1 %."""
-    found = Share(limiter, share, limiter, lifts=lifts, ends=("initiator",))
-    way = Judged("sda", "read", mb_per_s * 1e6, True, None, (found,))
-    return View((), (way,), tuple(mb_per_s * 1e6 * (1 + 0.01 * (turn % 2)) for turn in range(8)))
-
-
-class Climber:
-    """Looks that were prepared in the place of a session's, and steps that are only counted."""
-
-    def __init__(self, looks: list[View | BaseException]) -> None:
-        self.looks: Iterator[View | BaseException] = iter(looks)
-        self.acts: list[str] = []
-        # What stays of a step on a host that does not answer.
-        self.left = ""
-        self.looks_s: list[object] = []
-
-    def look(self, *words: object, **_: object) -> View:
-        self.looks_s.append(words[3])
-        found = next(self.looks)
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def take_back(self) -> str:
-        self.acts.append("take back")
-        return self.left
-
-
-@pytest.fixture
-def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseException]], Climber]:
-    def make(looks: list[View | BaseException]) -> Climber:
-        found = Climber(looks)
-        monkeypatch.setattr(view, "see", found.look)
-        monkeypatch.setattr(wanted, "_rate_to_plan_for", lambda *_: None)
-        monkeypatch.setattr(wanted, "profile_for", lambda *_: "wan")
-        monkeypatch.setattr(wanted, "_disks", lambda *_: ())
-        monkeypatch.setattr(View, "one_way", lambda *_: None)
-        monkeypatch.setattr(View, "lossy", property(lambda self: self.main.first.limiter == "loss"))
-        monkeypatch.setattr(wanted, "_beside", lambda *_: [])
-        monkeypatch.setattr(View, "seen", [None], raising=False)
-        monkeypatch.setattr(View, "missing", [])
-        monkeypatch.setattr(View, "rate_doubts", [])
-        monkeypatch.setattr(View, "pace_doubts", [])
-        monkeypatch.setattr(View, "rates_above", lambda *_: [])
-        monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
-        step = stepping.TuningStep
-        monkeypatch.setattr(step, "_rows", lambda self, end: [SimpleNamespace(tunable=SimpleNamespace(effect="live"))])
-        monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
-        monkeypatch.setattr(step, "_take_back", lambda self: found.take_back())
-        monkeypatch.setattr(time, "sleep", lambda _: None)
-        monkeypatch.setattr(step, "_keep", lambda self: found.acts.append("confirm"))
-        monkeypatch.setattr(systemd, "manages_host", lambda: True)
-        monkeypatch.setattr(cli, "path_found", lambda seen: PathFound(seen.main.device))
-        return found
-
-    return make
-
-
-def paced_line(told_mbit: float | None) -> View:
-    """What a look saw of reads that are paced to a line of 200 Mb/s, which somebody said is of `told_mbit`."""
-    kept = json.loads(gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes()))
-    observed = typed.STRICT.read(Observation, kept["wan-read"], "wan-read")
-    told = with_rate(observed, None if told_mbit is None else told_mbit * 1e6 / 8)
-    return View((told,), tuple(judged(told)), (20e6,) * 8)
-
-
-def limited_by(found: View, limiter: str) -> View:
-    """Return `found` with all of its time taken by `limiter`."""
-    return attrs.evolve(
-        found, ways=tuple(attrs.evolve(one, shares=(Share(limiter, 1.0, limiter),)) for one in found.ways)
-    )
-
-
-def nobody(_: str) -> None:
-    """Hear nothing."""
-
-
-Make = Callable[[list[View | BaseException]], Climber]
-
-
-@pytest.fixture(autouse=True)
-def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views without observations know neither round trip nor rate."""
-    for name in (
-        "rtt_ms",
-        "rate_bit_per_s",
-        "filled_bit_per_s",
-        "overflowing_bit_per_s",
-        "shown",
-        "shown_bit_per_s",
-    ):
-        monkeypatch.setattr(View, name, None)
-    for name in ("sawtooth", "nearly_full", "overfills", "lossy_line"):
-        monkeypatch.setattr(View, name, False)
-    monkeypatch.setattr(View, "paced", ())
-    monkeypatch.setattr(View, "loses_little", lambda self, way: False)
 
 
 def test_what_is_better_stays_and_the_next_limiter_is_lifted(climber: Make) -> None:
@@ -384,94 +269,6 @@ def test_a_pace_is_not_taken_away_to_make_requests_short_nor_where_this_climb_ha
     assert list(wanted.wanted_steps(paced, aim, Learnt())) == []
     monkeypatch.setattr(View, "overflowing_bit_per_s", 100e6)
     assert [one.limiters for one in climb(ASKED, nobody).steps] == [("queue-overflow",)]
-
-
-def test_what_is_paced_is_tried_without_at_the_end_that_sends() -> None:
-    found = paced_line(200)
-    assert _PACED.fget(found) == found.ways
-    below = limited_by(paced_line(2000), "pacing")
-    assert _PACED.fget(below) and _PACED.fget(paced_line(None))
-    # A part of the line for each session (busy_sessions) is what was asked for.
-    part = tuple(attrs.evolve(one, rate_by=TO_PROFILE) for one in below.seen)
-    assert not _PACED.fget(attrs.evolve(below, seen=part))
-    assert not _PACED.fget(limited_by(paced_line(2000), "receive-window"))
-    (step,) = wanted._without_pace(found, found.ways)
-    (share,) = step.reason.shares
-    assert share.ends == ("target",) and step.estimated and step.reason.profile == "unpaced"
-
-
-def said_of_path(found: View) -> list[str]:
-    return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
-
-
-def in_force(rtt_ms: float, netns: str = "") -> SimpleNamespace:
-    """A transaction of `wan`, planned for such a round trip."""
-    return SimpleNamespace(
-        profile="wan", state=IN_FORCE, header=SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",))
-    )
-
-
-@pytest.mark.parametrize(("told_ms", "said"), [(50.0, False), (45.0, False), (5.0, True), (500.0, True)])
-def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
-    told_ms: float, said: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "transactions", lambda: [in_force(told_ms), in_force(1000.0, "target")])
-    sockets = [SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)]
-    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets))
-    expected = f"profile 'wan' was planned for a round trip of {told_ms:g} ms, and the connections have 50.0 ms"
-    assert told.rtt_doubts() == [expected] * said
-    # One that is not known may be any.
-    sockets[0].min_rtt_ms = 0.0
-    assert told.rtt_doubts() == []
-
-
-def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> list[object]:
-        raise FabtuneError("no")
-
-    monkeypatch.setattr(journal, "transactions", refuse)
-    assert told.rtt_doubts() == []
-
-
-def test_a_rate_below_what_passes_is_said() -> None:
-    (told,) = said_of_path(paced_line(20))
-    assert "a line of 20 Mb/s, as --rate says: 188 Mb/s passed" in told
-
-
-def test_a_queue_on_a_line_that_is_not_full_as_told_may_be_others_or_the_wrong_rate() -> None:
-    (told,) = said_of_path(limited_by(paced_line(2000), "competing-traffic"))
-    assert "a line of 2000 Mb/s (--rate) has a queue while sda moves 188" in told and "not the line's rate" in told
-
-
-def test_a_line_whose_queue_overflowed_far_below_the_rate_that_was_told_is_none_of_that_rate() -> None:
-    first, last = paced_line(2000), paced_line(None)
-    found = climbing.Climb(first, last, Aim(Goal.THROUGHPUT), shown_bit_per_s=200e6)
-    (said,) = climbing._of_path(found)
-    assert said.startswith("a line of 2000 Mb/s (--rate) lost") and "at 200.0 Mb/s" in said
-    assert climbing._of_path(attrs.evolve(found, shown_bit_per_s=1900e6)) == []
-
-
-def test_a_line_that_pacing_fills_may_carry_more_than_was_told() -> None:
-    """`apply wan --rate 200mbit` on a line of 1 Gb/s: it is full as told, and nobody would ever know."""
-    found = paced_line(200)
-    (told,) = said_of_path(found)
-    assert found.at_the_bound and told.startswith("a line of 200 Mb/s (--rate) is full because")
-    assert said_of_path(attrs.evolve(found, ways=())) == []
-
-
-def test_a_line_that_is_full_may_be_shared_where_nobody_told_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = limited_by(paced_line(None), "line")
-    monkeypatch.setattr(View, "rate_bit_per_s", None)
-    monkeypatch.setattr(View, "filled_bit_per_s", _FILLED.fget(found))
-    (told,) = said_of_path(found)
-    assert found.at_the_bound and "Mb/s of these sessions; what others send" in told
-
-
-def uneven(mb_per_s: float) -> View:
-    """What a look sees of a load of that rate on average, which goes up and down by half of it."""
-    found = seen(mb_per_s, "receive-window")
-    rates = (6, 20, 7, 21, 14, 9, 19)
-    return attrs.evolve(found, blocks_bytes_per_s=tuple(mb_per_s * 1e6 * one / 13.7 for one in rates))
 
 
 def test_a_step_that_could_not_be_judged_is_not_taken_for_one_that_did_not_help(

@@ -6,8 +6,8 @@ from pathlib import Path
 import attrs
 import hosttree
 import pytest
-from test_autotune import ASKED, Climber, Make, climber, no_path, nobody, seen
 from test_trial import host, step
+from tuned_looks import ASKED, Climber, Make, climber, no_path, nobody, seen
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping

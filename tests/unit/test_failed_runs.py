@@ -85,6 +85,20 @@ def test_a_report_counts_a_run_that_left_no_record(tree: Path, capsys: pytest.Ca
     assert f"{tree}/profile=wan/run-2: failed: {WHY}" in capsys.readouterr().err
 
 
+def test_what_a_run_wrote_before_it_failed_is_not_taken_for_its_result(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It counted as the record of a run that had ended well, and the run as none that failed."""
+    left = make_record(302.0, label="wan", environment={"settings": {"seed": 2, "profile": "wan"}})
+    recordfile.write(left, tree / "profile=wan/run-2/read.run.json.gz")
+    assert main(["report", str(tree)]) == ExitCode.DONE
+    assert "1 of 6 runs of wan failed" in _first_screen(tree / "report.html")
+    sides = [str(tree / f"profile={name}") for name in ("untouched", "wan")]
+    assert main(["compare", *sides]) == ExitCode.CANNOT_TELL
+    assert main(["compare", *(f"{side}/run-2" for side in sides)]) == ExitCode.CANNOT_TELL
+    assert WHY in capsys.readouterr().err
+
+
 def test_a_comparison_of_two_combinations_counts_it_too(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = [str(tree / f"profile={name}") for name in ("untouched", "wan")]
     assert main(["compare", *sides]) == ExitCode.CANNOT_TELL

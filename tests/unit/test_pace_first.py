@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: a pace where a load has nearly all of its line, which its own losses show."""
+
+from collections.abc import Callable
 
 import attrs
 import pytest
-from test_autotune import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
+from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune.climb import climb
 from fabtune.autotune.view import View
+from fabtune.model.observation import SocketSample
 from fabtune.why.judging import Share
 from fabtune.why.one_way import OneWay
 
@@ -67,7 +71,7 @@ def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:
 
 
 def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paced_first(monkeypatch, 100e6)
@@ -91,7 +95,7 @@ def test_a_pace_whose_effect_cannot_be_told_yet_is_looked_at_for_longer(
 
 @pytest.mark.parametrize(("limiter", "looks"), [("loss", 3), ("receive-window", 2)])
 def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
     limiter: str,
     looks: int,
@@ -106,10 +110,85 @@ def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
 
 
 def test_a_pace_that_did_not_help_is_tried_again_once_another_step_has(
-    climber: Make,  # noqa: F811
+    climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paced_first(monkeypatch, 100e6)
     climber([seen(10, "loss"), seen(10, "loss"), seen(20, "loss"), seen(22, "line", lifts=())])
     steps = [(one.limiters, one.kept) for one in climb(ASKED, nobody).steps]
     assert steps == [(("queue-overflow",), False), (("loss",), True), (("queue-overflow",), True)]
+
+
+@pytest.mark.parametrize(("held", "first"), [(0.0, "queue-overflow"), (0.033, "loss")])
+@pytest.mark.usefixtures("lines")
+def test_what_its_own_buffer_holds_now_and_then_shows_no_line(
+    monkeypatch: pytest.MonkeyPatch, held: float, first: str
+) -> None:
+    """A load of 111 Mb/s that its buffer held at 74 between its losses was paced to that, and called full."""
+    for name, own in _OWN.items():
+        monkeypatch.setattr(View, name, own)
+    found = delivering(losing(), 0.9, 1.0, sent_again=1448)
+    (way,) = found.ways
+    buffered = Share("send-buffer", held, "buffer", lifts=("tcp.wmem_max",), ends=("target",))
+    ways = (attrs.evolve(way, shares=(attrs.evolve(way.first, share=1 - held), buffered)),)
+    assert wanted_of(attrs.evolve(found, ways=ways))[0].reason.shares[0].limiter == first
+
+
+def with_samples(found: View, **changes: Callable[[int, SocketSample], float]) -> View:
+    """Return `found` with other figures of its sender, by the number of the sample and what it had."""
+    (one,) = found.seen
+    assert one.target is not None and one.target.socket is not None
+    samples = [
+        attrs.evolve(sample, **{name: of(turn, sample) for name, of in changes.items()})
+        for turn, sample in enumerate(one.target.socket.samples)
+    ]
+    socket = attrs.evolve(one.target.socket, samples=tuple(samples))
+    return attrs.evolve(found, seen=(attrs.evolve(one, target=attrs.evolve(one.target, socket=socket)),))
+
+
+@pytest.mark.parametrize(
+    ("shares_of_20_mb", "jitter", "steps"),
+    [
+        # Round trips vary too much for single ones to tell anything: nearly all is there, whatever they show.
+        ((0.995, 1.0), 0.3, ["queue-overflow"]),
+        # An average of a sawtooth wanders more, ...
+        ((0.95, 1.05), 0.3, ["loss", "queue-overflow"]),
+        # ... and where round trips are alike single ones are believed.
+        ((0.995, 1.0), 0.05, ["loss", "queue-overflow"]),
+    ],
+)
+@pytest.mark.usefixtures("lines")
+def test_what_has_all_of_its_line_but_for_jitter_is_not_connected_anew(
+    shares_of_20_mb: tuple[float, ...], jitter: float, steps: list[str]
+) -> None:
+    """A line of 267 Mb/s and 0.5 ms was 0.998 full, and got bbr for 25 s, with 0.87 of that."""
+    lossy = delivering(losing(), *shares_of_20_mb, sent_again=1448, sampled=1.12)
+    found = wanted_of(with_samples(lossy, rtt_deviation_ms=lambda _, one: jitter * one.rtt_ms))
+    assert [one.reason.shares[0].limiter for one in found] == steps
+
+
+@pytest.mark.parametrize(("segments_again", "paced"), [(1, False), (20, True)])
+@pytest.mark.usefixtures("lines")
+def test_what_probes_is_paced_where_it_sends_much_again(segments_again: int, paced: bool) -> None:
+    """Under a path's own few losses bbr keeps to its line by itself: a pace took 20 s and more to change nothing."""
+    probing = delivering(losing(), 0.9, 1.0, sent_again=0, congctl="bbr")
+    found = with_samples(probing, retransmitted_bytes=lambda turn, _: 1448 * segments_again * (turn > 0))
+    assert found.shown is not None and (found.shown.lost >= 0.0003) == paced
+    assert ("queue-overflow" in [step.reason.shares[0].limiter for step in wanted_of(found, "loss")]) == paced
+
+
+@pytest.mark.parametrize(
+    ("sent_again", "tried", "brings"), [(14480, (), True), (0, (), False), (14480, ("loss",), False)]
+)
+@pytest.mark.usefixtures("lines")
+def test_a_larger_window_comes_with_what_minds_no_losses_where_cubic_would_have_no_use_for_it(
+    sent_again: int, tried: tuple[str, ...], brings: bool
+) -> None:
+    """A window of 5 MB/s hid losses that left cubic 2.7: the wider one went back, 27 s later."""
+    share = Share("receive-window", 1.0, "window", lifts=("tcp.rmem_max",), ends=("initiator",))
+    limited = limited_by(paced_line(None), "receive-window")
+    held = attrs.evolve(limited, ways=tuple(attrs.evolve(one, shares=(share,)) for one in limited.ways))
+    (first, *_) = wanted_of(delivering(held, 0.5, 0.5, sent_again=sent_again), *tried)
+    assert first.reason.shares[0].limiter == "receive-window"
+    assert ("route.congctl" in first.whole.tunables) == brings
+    assert "route.congctl" not in first.reason.tunables

@@ -5,7 +5,7 @@ import time
 
 import attrs
 import pytest
-from test_autotune import ASKED, limited_by, no_path, paced_line  # noqa: F401
+from tuned_looks import ASKED, limited_by, no_path, paced_line  # noqa: F401
 
 from fabtune.autotune import wanted
 from fabtune.autotune.goal import Aim, Goal

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
-from test_autotune import ASKED, no_path, nobody, paced_line, seen  # noqa: F401
+from tuned_looks import ASKED, no_path, nobody, paced_line, seen  # noqa: F401
 
 from fabtune.autotune import step as stepping
 from fabtune.autotune.goal import Aim, Goal

@@ -5,8 +5,8 @@ import time
 
 import attrs
 import pytest
-from test_autotune import ASKED, no_path, nobody, paced_line  # noqa: F401
 from test_shown_line import delivering
+from tuned_looks import ASKED, no_path, nobody, paced_line  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune.goal import Aim, Goal

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
 """What `fabtune tune` says it wrote, what takes exactly that back, and what it found of the path."""
 
 import gzip
@@ -7,8 +8,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from test_autotune import Make, climber, no_path, paced_line, seen
 from test_trial import host
+from tuned_looks import Make, climber, no_path, paced_line, seen
 
 from fabtune.autotune import path_found as finding
 from fabtune.autotune import step as stepping

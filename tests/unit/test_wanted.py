@@ -7,8 +7,8 @@ from pathlib import Path
 
 import attrs
 import pytest
-from test_autotune import no_path, paced_line  # noqa: F401
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
+from tuned_looks import no_path, paced_line  # noqa: F401
 
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt

@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import attrs
 
+from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
-from fabtune.autotune.step import ClimbAsked, Climbed, TuningStep
+from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.told import rtt_doubts
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import PATH_QUEUE, PROBING, TOLD_PACE
@@ -31,6 +32,8 @@ _NO_SWITCH = (
 )
 # What a step of this climb paced to is what the line itself showed.
 _SHOWN = frozenset({OVERFLOW, PATH_QUEUE, PROBING})
+# What makes no window larger.
+_NO_WINDOW = _SHOWN | {LOSS.name, TOLD_PACE}
 
 
 @attrs.define
@@ -90,15 +93,10 @@ def climb(
     if asked.target_host:
         FarEnd(asked.target_host).check()
     witness = Witness()
-    progress(f"looking for {asked.seconds:g} s ...")
-    now = asked.look()
-    if now.sawtooth:
-        # What losses leave goes up and down for many round trips: how much that is takes longer to see.
-        progress(f"looking for {asked.seconds:g} s more ...")
-        again = asked.look()
-        now = again if other_disks(now, again) else again.behind(now)
+    learnt = Learnt(friendly=asked.friendly)
+    now = _first_look(asked, learnt, progress)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim, learnt=Learnt(friendly=asked.friendly), witness=witness)
+    found = Climb(now, now, aim, learnt=learnt, witness=witness)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     # What a step of this climb is told is what it measured.
@@ -120,12 +118,25 @@ def climb(
     return found
 
 
+def _first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -> View:
+    """Return what the load is before any step, and note in `learnt` what it shows of the path."""
+    progress(f"looking for {asked.seconds:g} s ...")
+    now = asked.look()
+    learnt.saw(now)
+    if not now.sawtooth:
+        return now
+    # What losses leave goes up and down for many round trips: how much that is takes longer to see.
+    progress(f"looking for {asked.seconds:g} s more ...")
+    again = asked.look()
+    learnt.saw(again)
+    return again if other_disks(now, again) else again.behind(now)
+
+
 def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
     # What did not help once is not tried again; what could not be judged for others' doing is, once.
     learnt, once_more = found.learnt, set[tuple[str, ...]]()
-    learnt.saw(now)
     while not found.ended:
         progress(now.verdict)
         step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness)
@@ -149,7 +160,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             if not climbed.kept:
                 learnt.did_not_help(step.limiters, rate_bit_per_s)
             # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
-            learnt.behind_losses = not climbed.kept and bool(after.lossy)
+            wider = not _NO_WINDOW.intersection(step.limiters)
+            learnt.behind_losses = after.losing if wider and not climbed.kept else frozenset()
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if _SHOWN.intersection(step.limiters):
@@ -160,8 +172,9 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 # Without a pace it may have overfilled the queue, and helped no one.
                 learnt.tried -= {LOSS.name} if climbed.kept else set()
             elif climbed.kept:
-                # Nor was it this load that a pace did not help.
-                learnt.tried.discard(OVERFLOW)
+                learnt.another_helped()
+                # What was a window's best is no pace for a larger one.
+                learnt.tried -= {TOLD_PACE} if wider else set()
         else:
             found.ended = found.why_no_more
 
@@ -185,7 +198,7 @@ def _of_path(found: Climb) -> list[str]:
             "the connections were held to a pace below what the line carries: the rate that it came from is not the "
             "line's"
         )
-    if found.shown_bit_per_s is not None:
+    if found.shown_bit_per_s is not None and not found.learnt.overtaken(found.shown_bit_per_s):
         told += found.first.rates_above(found.shown_bit_per_s)
     else:
         told += found.last.rate_doubts or found.first.rate_doubts

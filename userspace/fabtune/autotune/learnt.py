@@ -9,7 +9,7 @@ import attrs
 from fabtune.autotune.view import View
 
 # What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
-_SPARE = 1.5
+SPARE = 1.5
 # Whoever has less than this of the line while a queue stands on it shares it; with more than so much nobody else has
 # half as much.
 _ALONE, _FAIR = 0.75, 2 / 3
@@ -17,7 +17,7 @@ _ALONE, _FAIR = 0.75, 2 / 3
 # between them.
 _MORE = 0.08
 # So much sent again is the queue's doing.
-_WASTED = 0.0003
+WASTED = 0.0003
 OVERFLOW = "queue-overflow"
 
 
@@ -29,8 +29,10 @@ class Learnt:
     """
 
     tried: set[str] = attrs.field(factory=set)
-    # Whether a step was taken back behind which losses held the load.
-    behind_losses: bool = False
+    # Which disks' directions losses held behind larger windows, for which these went back.
+    behind_losses: frozenset[tuple[str, str]] = frozenset()
+    # Whether a pace of what the line showed went back, and nothing else has helped since.
+    paced_in_vain: bool = False
     # Whether others that use the line are to keep their part of it.
     friendly: bool = True
     line_bit_per_s: float = 0.0
@@ -64,7 +66,18 @@ class Learnt:
         """Note that a step went back: it is not tried again, but for a pace of less than single round trips showed."""
         too_fast = {OVERFLOW}.intersection(limiters) if self.beyond_shown(rate_bit_per_s) else set[str]()
         self.glimpsed_in_vain |= bool(too_fast)
+        self.paced_in_vain |= OVERFLOW in limiters and not too_fast
         self.tried |= set(limiters) - too_fast
+
+    def another_helped(self) -> None:
+        """Note that a step that was no pace stays: it was not this load that a pace did not help."""
+        if self.paced_in_vain:
+            self.tried.discard(OVERFLOW)
+        self.paced_in_vain = False
+
+    def overtaken(self, rate_bit_per_s: float) -> bool:
+        """Tell whether the line has shown more than that, and not by chance."""
+        return self.line_bit_per_s > (1 + _MORE) * rate_bit_per_s
 
     @property
     def others(self) -> bool:
@@ -95,8 +108,8 @@ class Learnt:
         if shown is None or not shown.probed or not self.line_bit_per_s:
             return False
         # What loses little does not overfill a queue.
-        if shown.lost < _WASTED:
+        if shown.lost < WASTED:
             return False
         share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
         line = shown.mean_bytes_per_s / share
-        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= _SPARE * line
+        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= SPARE * line

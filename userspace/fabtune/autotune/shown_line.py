@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from fabtune.model.capacity import cubic_recovery_s, loss_bytes_per_s, recovery_s
+from fabtune.model.capacity import loss_bytes_per_s, recovery_s
 from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
 
@@ -25,6 +25,8 @@ _DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
 # A queue that others fill, too, wanders; jitter that keeps packets in order makes all of them late by nearly as much:
 # round trips differ less from moment to moment then than from packet to packet.
 _WANDERS = 1.5
+# Their share of a round trip from which on what arrives in one says little of a rate.
+_JITTERS = 0.2
 # Nearly all that its own pace lets pass.
 _PACED = 0.9
 # Sent again: differences count that are a fiftieth of this, a thousandth of what arrives.
@@ -47,7 +49,11 @@ class ShownLine:
     sent_again: bool
     probed: bool
     mss_bytes: int
+    # The path's, 0 where it is not known.
     rtt_s: float
+    senders: int
+    # Whether round trips vary so much from packet to packet that what single ones show is chance.
+    jitters: bool
     # What arrived while more was to be sent and a queue stood on the path, None where that was not for long.
     queued_bytes_per_s: float | None
     # What the sender's kernel estimates of single round trips, in a tenth of the samples or more; 0 where it does not.
@@ -64,14 +70,14 @@ class ShownLine:
         return self.mean_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
     def best(self, but_for: float) -> bool:
-        """Tell whether single round trips were no faster than the best moments but for that share of them."""
-        return not self.averaged and self.most_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
+        """Tell whether single round trips are known, and were no faster than the best moments but for that share."""
+        known = self.sampled_bytes_per_s > 0 and not self.averaged
+        return known and self.most_bytes_per_s >= (1 - but_for) * self.sampled_bytes_per_s
 
     @property
     def averaged(self) -> bool:
         """Whether its window goes up and down within a moment: then the best ones are averages, no rate of a line."""
-        swing_s = recovery_s(self.most_bytes_per_s * self.rtt_s / self.mss_bytes, self.rtt_s)
-        return not self.probed and swing_s < _WINDOW_S
+        return 0 < self.recovery_s < _WINDOW_S
 
     def cubic_bytes_per_s(self, lost: float) -> float:
         """Return what cubic would carry at most where the path itself loses that share."""
@@ -79,8 +85,9 @@ class ShownLine:
 
     @property
     def recovery_s(self) -> float:
-        """How long its sender takes to fill the line again after a loss, where it takes losses for congestion."""
-        return 0.0 if self.probed else cubic_recovery_s(self.most_bytes_per_s * self.rtt_s / self.mss_bytes)
+        """How long a sender takes to have its part again after a loss, 0 where it minds none, or nobody knows."""
+        window = self.most_bytes_per_s / self.senders * self.rtt_s / self.mss_bytes
+        return 0.0 if self.probed else recovery_s(window, self.rtt_s)
 
 
 def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
@@ -98,7 +105,8 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     again, mss = sum(one.grown("retransmitted_bytes") for one in sockets), max(one.mss_bytes for one in sockets)
     return ShownLine(
         mean, _often(rates) or mean, max(again, _NONE_LOST * mss) / whole, again > 0,
-        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, _queued(ways, sockets, arrived),
+        any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, len(sockets),
+        any(map(_jitters, sockets)), _queued(ways, sockets, arrived),
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
     )  # fmt: skip
@@ -128,6 +136,11 @@ def _queued(
     pace = ways[0].paced_at(first.samples[-1])
     # What is sent as fast as it may waits for its own pace, in this host.
     return found if pace is None or found < _PACED * pace * len(sockets) else None
+
+
+def _jitters(socket: SocketSeen) -> bool:
+    deviations_ms = [one.rtt_deviation_ms or 0.0 for one in socket.samples]
+    return statistics.mean(deviations_ms) >= _JITTERS * statistics.mean(one.rtt_ms for one in socket.samples)
 
 
 def _wanders(socket: SocketSeen) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from fabtune.autotune import taken_back, trend, view
+from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
@@ -22,8 +23,7 @@ from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.model.document import Json
-from fabtune.model.judgement import Judgement, Verdict
+from fabtune.model.judgement import Verdict
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals, unconfirmed
 from fabtune.tune.far_end import FarEnd
@@ -38,6 +38,8 @@ _SETTLE_S, _SETTLE_RTTS = 2.0, 30
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
 # What has so much more on average is looked at for longer before it goes back because it may be chance.
 PROMISING, _LITTLE = 1.05, 1.01
+# What sends less again is looked at for longer where it hardly costs anything meanwhile.
+_NO_SLOWER = 0.95
 # What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
 # than everything else takes that is waited for.
 _SPARE_S = 60.0
@@ -71,52 +73,6 @@ class ClimbAsked:
         )
 
 
-@attrs.frozen
-class Climbed:
-    """One step: what limited before it, what was written to lift that, and what came of it."""
-
-    limiters: tuple[str, ...]
-    written: tuple[str, ...]
-    before_bytes_per_s: float
-    after_bytes_per_s: float
-    before_p99_ms: float | None
-    after_p99_ms: float | None
-    outcome: JudgedStep
-    pause_s: float
-    kept: bool
-    # Whether it would have left others that use the line less than half of what it brought.
-    unfair: bool = False
-    # What else changed meanwhile, so that it could not be judged.
-    disturbance: Disturbance | None = None
-    # What it wrote, by transaction, in the order of writing.
-    made: tuple[Made, ...] = ()
-
-    def as_json(self) -> dict[str, Json]:
-        """Return it with stable keys."""
-        found = self.outcome
-        return {
-            "limiters": list(self.limiters), "written": list(self.written),
-            "before_bytes_per_s": round(self.before_bytes_per_s), "after_bytes_per_s": round(self.after_bytes_per_s),
-            **_judged_json("", found.throughput),
-            **({"before_p99_ms": self.before_p99_ms, "after_p99_ms": self.after_p99_ms} if found.p99 else {}),
-            **_judged_json("p99_", found.p99), **_judged_json("p50_", found.p50), **_judged_json("sent_", found.sent),
-            "pause_s": round(self.pause_s, 3), "kept": self.kept, "unfair": self.unfair,
-            "disturbed_by": self.disturbance.why if self.disturbance else None,
-            "transactions": [one.transaction_json() for one in self.made],
-            "values": [value for one in self.made for value in one.values_json()],
-        }  # fmt: skip
-
-
-def _judged_json(name: str, found: Judgement | None) -> dict[str, Json]:
-    """Return a judgement under keys that begin with `name`, nothing for what was not judged."""
-    if found is None:
-        return {}
-    return {
-        f"{name}ratio": found.ratio, f"{name}ratio_low": found.low, f"{name}ratio_high": found.high,
-        f"{name}verdict": found.verdict.value,
-    }  # fmt: skip
-
-
 @attrs.define
 class TuningStep:
     """One step under way."""
@@ -135,6 +91,8 @@ class TuningStep:
     ends: list[Made] = attrs.field(factory=list)
     written: list[str] = attrs.field(factory=list)
     pause_s: float = 0.0
+    # Whether it left others less than half of what it brought, in one of its looks at least.
+    unfair: bool = False
     # After how long each end's part goes back unless it is confirmed.
     _limit_s: float = 0.0
     # When its connections were made, 0 before.
@@ -212,9 +170,7 @@ class TuningStep:
             self.witness.note(made)
             self._settle()
             after, outcome, disturbance = self._seen_after(made)
-            self.learnt.saw(after)
-            unfair = self.learnt.unfair(after)
-            kept = outcome.serves(self.aim.goal) and not unfair
+            kept = outcome.serves(self.aim.goal) and not self.unfair
             if kept:
                 self._keep()
         except BaseException:
@@ -226,8 +182,8 @@ class TuningStep:
             self.witness.note(made)
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
-            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, unfair,
-            disturbance, tuple(self.ends),
+            self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, self.unfair,
+            disturbance, tuple(self.ends), (self.before.looks, after.looks),
         ), after  # fmt: skip
 
     def _check_in_force(self) -> None:
@@ -245,23 +201,29 @@ class TuningStep:
     def _seen_after(self, made: Sequence[str]) -> tuple[View, JudgedStep, Disturbance | None]:
         """Look at what the step came to; for longer where the load's own growth, or chance, may be all of it."""
         glanced = self._glance()
-        after = glanced or self.asked.look()
+        after = self._noted(glanced or self.asked.look())
         outcome, disturbance = self._compared(after, made)
         grows = self._grows(after, outcome)
         if grows or not (glanced or disturbance) and self._promises(outcome):
             why = "the load may grow by itself" if grows else "it cannot be told yet whether that helped"
             self.progress(f"{why}; looking for {self.asked.seconds:g} s more ...")
-            after = self.asked.look().behind(after)
+            after = self._noted(self.asked.look()).behind(after)
             outcome, disturbance = self._compared(after, made)
             if self._grows(after, outcome):
                 disturbance = Disturbance("the load grew by itself, before the step and after it, by as much")
                 outcome = self._judge(after, disturbance)
         return after, outcome, disturbance
 
+    def _noted(self, look: View) -> View:
+        """Note what one look shows of the path, and of others that use it."""
+        self.learnt.saw(look)
+        self.unfair |= self.learnt.unfair(look)
+        return look
+
     def _promises(self, outcome: JudgedStep) -> bool:
         """Tell whether it is worth a longer look: what a pace gains is little where nearly all is there already."""
-        least = _LITTLE if self.wanted.spares else PROMISING
-        more = (outcome.throughput.ratio or 1.0) >= least or outcome.sends_less
+        ratio = outcome.throughput.ratio or 1.0
+        more = ratio >= (_LITTLE if self.wanted.spares else PROMISING) or outcome.sends_less and ratio >= _NO_SLOWER
         return more and not self.aim.by_times and outcome.undecided(self.aim.goal)
 
     def _compared(self, after: View, made: Sequence[str]) -> tuple[JudgedStep, Disturbance | None]:
@@ -285,7 +247,7 @@ class TuningStep:
         self.witness.renew()
         self._since_s = time.monotonic()
         self._settle()
-        return self.asked.look()
+        return self._noted(self.asked.look())
 
     @property
     def _settles_s(self) -> float:

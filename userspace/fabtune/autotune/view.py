@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One look at the sessions as tuning needs it: what limits them, and how fast they were second by second."""
 
+import statistics
 from collections.abc import Collection, Sequence
 
 import attrs
@@ -17,6 +18,7 @@ from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
+from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
@@ -28,6 +30,7 @@ _TCP_IP_HEADERS = 52
 _WORTH_MORE, _NEARLY = 0.02, 0.1
 # What single round trips show is a little above what a line carries.
 _SAMPLED = 0.03
+_HOLD = frozenset({BUFFER.name, WINDOW.name})
 
 
 @attrs.frozen
@@ -41,18 +44,26 @@ class View:
     times: tuple[Block, ...] = ()
     # What the senders of the direction that moved most sent again for what arrived of it (`blocks_sent_again`).
     sent_again_shares: tuple[float, ...] = ()
+    # What moved in looks before this one at the same values, which are judged with it.
+    earlier_bytes_per_s: tuple[float, ...] = ()
 
     def behind(self, earlier: "View") -> "View":
         """Return this look with the figures of an earlier one at the same values, to be judged by both."""
         return attrs.evolve(
             self, blocks_bytes_per_s=earlier.blocks_bytes_per_s + self.blocks_bytes_per_s,
             times=earlier.times + self.times, sent_again_shares=earlier.sent_again_shares + self.sent_again_shares,
+            earlier_bytes_per_s=(*earlier.earlier_bytes_per_s, earlier.bytes_per_s),
         )  # fmt: skip
 
     @property
+    def looks(self) -> int:
+        """How many looks its figures are of."""
+        return 1 + len(self.earlier_bytes_per_s)
+
+    @property
     def bytes_per_s(self) -> float:
-        """What all disks moved, both ways."""
-        return sum(one.bytes_per_s for one in self.ways)
+        """What all disks moved, both ways, in all looks that it is judged by."""
+        return statistics.mean([*self.earlier_bytes_per_s, sum(one.bytes_per_s for one in self.ways)])
 
     @property
     def main(self) -> Judged:
@@ -102,13 +113,23 @@ class View:
 
     @property
     def nearly_full(self) -> bool:
-        """Whether a load that loses packets is near what the line delivers at its best all the same."""
-        return bool(self.lossy) and self.shown is not None and self.shown.full(but_for=_NEARLY)
+        """Whether all that moves most loses packets, and is near what the line delivers at its best all the same."""
+        return all(map(_loses, self._main)) and self.shown is not None and self.shown.full(but_for=_NEARLY)
+
+    @property
+    def held(self) -> bool:
+        """Whether a window or a buffer of what moves most comes full now and then: its best moments are theirs."""
+        return any(one.share > 0 and one.limiter in _HOLD for way in self._main for one in way.shares)
 
     @property
     def overfills(self) -> bool:
-        """Whether such a load shows what the line carries, and little but the queue that it fills is to be changed."""
-        return self.nearly_full and self.shown is not None and self.shown.best(but_for=_SAMPLED)
+        """Whether such a load shows what the line carries, and little but the queue that it fills is to be changed.
+
+        That of one connection: a pace of what several have together holds none of them back.
+        """
+        shown = self.shown
+        alone = self.nearly_full and not self.held and shown is not None and shown.senders == 1
+        return alone and shown is not None and shown.best(but_for=_SAMPLED)
 
     @property
     def lossy_line(self) -> bool:
@@ -148,14 +169,20 @@ class View:
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
         shown = shown_line([self.one_way(way)])
-        # A sawtooth of few round trips shows in single ones alone.
-        return shown is not None and shown.full(but_for=_WORTH_MORE) and shown.steady(but_for=_SAMPLED)
+        # A sawtooth of few round trips shows in single ones alone, if these can be told from their jitter.
+        single = shown is not None and (shown.jitters or shown.steady(but_for=_SAMPLED))
+        return single and shown is not None and shown.full(but_for=_WORTH_MORE)
 
     @property
     def lossy(self) -> list[OneWay]:
         """The directions that losses hold back."""
-        names = {way.way for way in self.ways if any(one.limiter == LOSS.name for one in way.liftable)}
+        names = {way.way for way in self.ways if _loses(way)}
         return [OneWay(one, name) for one in self.seen for name in sorted(names)]
+
+    @property
+    def losing(self) -> frozenset[tuple[str, str]]:
+        """Which disks' directions those are, and no other disk's."""
+        return frozenset((way.device, way.way) for way in self.ways if _loses(way))
 
     @property
     def queue_on_path(self) -> bool:
@@ -249,6 +276,10 @@ def _is_paced(way: Judged, seen: Observation) -> bool:
     samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
     paced = one_way.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
     return way.at_the_bound and paced and not one_way.queued_bytes_per_s
+
+
+def _loses(way: Judged) -> bool:
+    return any(one.limiter == LOSS.name for one in way.liftable)
 
 
 def _carried(way: OneWay) -> float:

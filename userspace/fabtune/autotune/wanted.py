@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import attrs
 
 from fabtune.autotune.goal import Aim, Goal
-from fabtune.autotune.learnt import OVERFLOW, Learnt
+from fabtune.autotune.learnt import OVERFLOW, SPARE, WASTED, Learnt
+from fabtune.autotune.shown_line import shown_line
 from fabtune.autotune.view import View
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune.lift import Limited, Reason, profile_for
@@ -64,7 +65,7 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         yield from _shorter_queues(now, aim, tried)
     minding_losses = LOSS.name not in tried and not learnt.yields
     if minding_losses and learnt.behind_losses:
-        yield _against(now, _lost)
+        yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
     if learnt.yields and COMPETING.name not in tried:
@@ -99,8 +100,9 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
         if share.lifts and share.limiter not in tried and not (share.limiter == LOSS.name and now.loses_little(way))
     )
     # Where there is nothing to write against the largest ones, the others may have something.
+    minding = LOSS.name not in tried
     for first in range(len(shares)):
-        yield _against(now, _among(shares[first:]))
+        yield _against(now, _among(shares[first:]), minding)
         yield from _wider(now, shares[first:], learnt.line_bit_per_s)
     if LINE_OR_BUFFER.name not in tried and any(map(_perhaps_buffer, now.ways)):
         yield _against(now, _perhaps_buffer)
@@ -117,10 +119,10 @@ def _wider(now: View, shares: Sequence[Share], line_bit_per_s: float) -> Iterato
         yield attrs.evolve(found, reason=attrs.evolve(found.reason, rate_bit_per_s=line_bit_per_s), estimated=False)
 
 
-def _against(now: View, of: Callable[[Judged], Sequence[Share]]) -> Wanted:
-    """Return what lifts the shares `of` each direction."""
+def _against(now: View, of: Callable[[Judged], Sequence[Share]], minding_losses: bool = False) -> Wanted:
+    """Return what lifts the shares `of` each direction, and the losses that would hold it next where asked for."""
     shares = tuple(dict.fromkeys(share for way in now.ways for share in of(way)))
-    beside = {id(way): _beside(now.one_way(way), of(way)) for way in now.ways}
+    beside = {id(way): _beside(now.one_way(way), of(way), minding_losses) for way in now.ways}
     whose = _disks(now, lambda way: [*of(way), *beside[id(way)]])
     # What is planned for the longest path is an upper limit for the others.
     asking = max((one.seen for one in whose if one.shares), key=lambda one: one.rtt_ms or 0.0, default=now.seen[0])
@@ -135,18 +137,29 @@ def _reason(profile: str, rate_bit_per_s: float, shares: tuple[Share, ...], whos
     return Reason(profile, rate_bit_per_s, (), shares, tuple(whose), max(rtts_ms, default=None))
 
 
-def _beside(one_way: OneWay, shares: Sequence[Share]) -> list[Share]:
+def _beside(one_way: OneWay, shares: Sequence[Share], minding_losses: bool) -> list[Share]:
     """Return what a connection made anew anyway is given with it: what would limit next takes another one else.
 
-    Buffers, round trips for R2Ts, a beginning that does not stop early, and data that does not leave in bursts.
+    Buffers, round trips for R2Ts, a beginning that does not stop early, and data that does not leave in bursts; what
+    takes no loss for congestion where the losses of now leave a larger window no room, if asked for.
     """
     sender, receiver = (TARGET, INITIATOR) if one_way.way_name == "read" else (INITIATOR, TARGET)
+    wider = any(one.limiter in (BUFFER.name, WINDOW.name) for one in shares)
+    lossy = minding_losses and wider and _losses_leave_no_room(one_way)
     lifts = [
         ((*BUFFER.lifts, *SLOW_START.lifts, _SPACED), (sender,)), (WINDOW.lifts, (receiver,)),
         (R2T.lifts if one_way.r2t_round_trips else (), ENDS),
-        (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) else (), (sender,)),
+        (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) or lossy else (), (sender,)),
     ]  # fmt: skip
     return [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
+
+
+def _losses_leave_no_room(one_way: OneWay) -> bool:
+    """Tell whether cubic would have little more for a larger window, as much as is lost now."""
+    shown = shown_line([one_way])
+    if shown is None or not shown.sent_again or shown.probed:
+        return False
+    return shown.cubic_bytes_per_s(shown.lost) < SPARE * shown.mean_bytes_per_s
 
 
 def _sender(way: Judged) -> str:
@@ -185,6 +198,9 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     """Yield what sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
     whose = _disks(now, _overflowing)
     shares = tuple(share for way in now.ways for share in _overflowing(way))
+    if now.shown and now.shown.probed and now.shown.lost < WASTED:
+        # It keeps to what the line has by itself.
+        return
     if rate is not None and shares and OVERFLOW not in tried:
         # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
         below = 1.0 if now.shown and now.shown.probed else _BELOW

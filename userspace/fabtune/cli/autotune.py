@@ -7,9 +7,10 @@ import functools
 from collections.abc import Callable
 
 from fabtune.autotune.climb import Climb, climb
+from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.goal import Goal
 from fabtune.autotune.path_found import path_found
-from fabtune.autotune.step import ClimbAsked, Climbed
+from fabtune.autotune.step import ClimbAsked
 from fabtune.cli import console, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import measurement, own_load

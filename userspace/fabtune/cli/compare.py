@@ -34,7 +34,7 @@ def _load(path: Path) -> "tuple[list[RunRecord], list[str]]":
         return resulttree.with_clocks([under_shown_label(recordfile.read(path))], path), remarks
     # Of a combination that failed whole these stand for all.
     failed = failedruns.stand_ins(path)
-    found = recordfile.seen_below(path, f"*{recordfile.SUFFIX}") if failed else failedruns.records_at(path)
+    found = failedruns.records_below(path) if failed else failedruns.records_at(path)
     records = [under_shown_label(one) for one in (*map(recordfile.read, found), *failed)]
     return resulttree.with_clocks(records, path), remarks
 

@@ -37,7 +37,7 @@ def find(directory: Path) -> list[tuple[Path, str]]:
 
 
 def stand_ins(directory: Path) -> list[RunRecord]:
-    """Return, of each failed run at and below `directory`, what it lacks of the records of others with its settings.
+    """Return, of each failed run at and below `directory`, such records as others with its settings have.
 
     These are without figures; each says why, and how to measure it again.
     """
@@ -46,20 +46,25 @@ def stand_ins(directory: Path) -> list[RunRecord]:
         for one in _failed(directory)
         for name, path in _of_others(one).items()
         for like in resulttree.with_clocks([recordfile.read(path)], path)
-        if not (one.directory / name).exists()
     ]
 
 
+def records_below(directory: Path) -> list[Path]:
+    """Return the run records below `directory`, without those that runs wrote before they failed."""
+    failed = [run for run, _ in find(directory)]
+    found = recordfile.seen_below(directory, f"*{recordfile.SUFFIX}")
+    return [path for path in found if not any(path.is_relative_to(run) for run in failed)]
+
+
 def records_at(directory: Path) -> list[Path]:
-    """Return the run records below `directory`.  Raises InputError where there is none, and why where all failed."""
-    try:
-        return recordfile.find(directory)
-    except InputError:
-        if not (failed := find(directory)):
-            raise
+    """Return what `records_below` does.  Raises InputError where there is none, and why where all runs failed."""
+    if found := records_below(directory):
+        return found
+    if failed := find(directory):
         run, why = failed[0]
         runs = f"{counted(len(failed), 'run')}, all of which failed"
-        raise InputError(f"{directory}: {runs}: {run.relative_to(directory)}: {why}") from None
+        raise InputError(f"{directory}: {runs}: {run.relative_to(directory)}: {why}")
+    return recordfile.find(directory)
 
 
 def measured_again(directory: Path) -> list[tuple[Path, str]]:

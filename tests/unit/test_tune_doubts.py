@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune tune: what is said of a path that is not as somebody told it, and of a pace that was told."""
+
+from types import SimpleNamespace
+
+import attrs
+import pytest
+from tuned_looks import limited_by, no_path, paced_line  # noqa: F401
+
+from fabtune.autotune import climb as climbing
+from fabtune.autotune import told, wanted
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.view import View
+from fabtune.errors import FabtuneError
+from fabtune.tune import journal
+from fabtune.tune.lift import TO_PROFILE
+from fabtune.tune.transaction import IN_FORCE
+
+# As it is, without what tests put in its place.
+_FILLED = View.__dict__["filled_bit_per_s"]
+_PACED = View.__dict__["paced"]
+
+
+def test_what_is_paced_is_tried_without_at_the_end_that_sends() -> None:
+    found = paced_line(200)
+    assert _PACED.fget(found) == found.ways
+    below = limited_by(paced_line(2000), "pacing")
+    assert _PACED.fget(below) and _PACED.fget(paced_line(None))
+    # A part of the line for each session (busy_sessions) is what was asked for.
+    part = tuple(attrs.evolve(one, rate_by=TO_PROFILE) for one in below.seen)
+    assert not _PACED.fget(attrs.evolve(below, seen=part))
+    assert not _PACED.fget(limited_by(paced_line(2000), "receive-window"))
+    (step,) = wanted._without_pace(found, found.ways)
+    (share,) = step.reason.shares
+    assert share.ends == ("target",) and step.estimated and step.reason.profile == "unpaced"
+
+
+def said_of_path(found: View) -> list[str]:
+    return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
+
+
+def in_force(rtt_ms: float, netns: str = "") -> SimpleNamespace:
+    """A transaction of `wan`, planned for such a round trip."""
+    return SimpleNamespace(
+        profile="wan", state=IN_FORCE, header=SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",))
+    )
+
+
+@pytest.mark.parametrize(("told_ms", "said"), [(50.0, False), (45.0, False), (5.0, True), (500.0, True)])
+def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
+    told_ms: float, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "transactions", lambda: [in_force(told_ms), in_force(1000.0, "target")])
+    sockets = [SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)]
+    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets))
+    expected = f"profile 'wan' was planned for a round trip of {told_ms:g} ms, and the connections have 50.0 ms"
+    assert told.rtt_doubts() == [expected] * said
+    # One that is not known may be any.
+    sockets[0].min_rtt_ms = 0.0
+    assert told.rtt_doubts() == []
+
+
+def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> list[object]:
+        raise FabtuneError("no")
+
+    monkeypatch.setattr(journal, "transactions", refuse)
+    assert told.rtt_doubts() == []
+
+
+def test_a_rate_below_what_passes_is_said() -> None:
+    (told,) = said_of_path(paced_line(20))
+    assert "a line of 20 Mb/s, as --rate says: 188 Mb/s passed" in told
+
+
+def test_a_queue_on_a_line_that_is_not_full_as_told_may_be_others_or_the_wrong_rate() -> None:
+    (told,) = said_of_path(limited_by(paced_line(2000), "competing-traffic"))
+    assert "a line of 2000 Mb/s (--rate) has a queue while sda moves 188" in told and "not the line's rate" in told
+
+
+def test_a_line_whose_queue_overflowed_far_below_the_rate_that_was_told_is_none_of_that_rate() -> None:
+    first, last = paced_line(2000), paced_line(None)
+    found = climbing.Climb(first, last, Aim(Goal.THROUGHPUT), shown_bit_per_s=200e6)
+    (said,) = climbing._of_path(found)
+    assert said.startswith("a line of 2000 Mb/s (--rate) lost") and "at 200.0 Mb/s" in said
+    assert climbing._of_path(attrs.evolve(found, shown_bit_per_s=1900e6)) == []
+
+
+def test_a_line_that_pacing_fills_may_carry_more_than_was_told() -> None:
+    """`apply wan --rate 200mbit` on a line of 1 Gb/s: it is full as told, and nobody would ever know."""
+    found = paced_line(200)
+    (told,) = said_of_path(found)
+    assert found.at_the_bound and told.startswith("a line of 200 Mb/s (--rate) is full because")
+    assert said_of_path(attrs.evolve(found, ways=())) == []
+
+
+def test_a_line_that_is_full_may_be_shared_where_nobody_told_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = limited_by(paced_line(None), "line")
+    monkeypatch.setattr(View, "rate_bit_per_s", None)
+    monkeypatch.setattr(View, "filled_bit_per_s", _FILLED.fget(found))
+    (told,) = said_of_path(found)
+    assert found.at_the_bound and "Mb/s of these sessions; what others send" in told
