@@ -147,21 +147,24 @@ def with_samples(found: View, **changes: Callable[[int, SocketSample], float]) -
 
 
 @pytest.mark.parametrize(
-    ("shares_of_20_mb", "jitter", "steps"),
+    ("shares_of_20_mb", "jitter", "rtt_s", "steps"),
     [
         # Round trips vary too much for single ones to tell anything: nearly all is there, whatever they show.
-        ((0.995, 1.0), 0.3, ["queue-overflow"]),
+        ((0.97, 1.0), 0.3, 0.05, ["queue-overflow"]),
         # An average of a sawtooth wanders more, ...
-        ((0.95, 1.05), 0.3, ["loss", "queue-overflow"]),
+        ((0.95, 1.05), 0.3, 0.05, ["loss", "queue-overflow"]),
+        ((0.97, 1.0), 0.05, 0.003, ["loss", "queue-overflow"]),
+        ((0.998, 1.0), 0.05, 0.003, ["queue-overflow"]),
         # ... and where round trips are alike single ones are believed.
-        ((0.995, 1.0), 0.05, ["loss", "queue-overflow"]),
+        ((0.998, 1.0), 0.05, 0.05, ["loss", "queue-overflow"]),
     ],
 )
 @pytest.mark.usefixtures("lines")
 def test_what_has_all_of_its_line_but_for_jitter_is_not_connected_anew(
-    shares_of_20_mb: tuple[float, ...], jitter: float, steps: list[str]
+    monkeypatch: pytest.MonkeyPatch, shares_of_20_mb: tuple[float, ...], jitter: float, rtt_s: float, steps: list[str]
 ) -> None:
     """A line of 267 Mb/s and 0.5 ms was 0.998 full, and got bbr for 25 s, with 0.87 of that."""
+    monkeypatch.setattr(OneWay, "rtt_s", rtt_s)
     lossy = delivering(losing(), *shares_of_20_mb, sent_again=1448, sampled=1.12)
     found = wanted_of(with_samples(lossy, rtt_deviation_ms=lambda _, one: jitter * one.rtt_ms))
     assert [one.reason.shares[0].limiter for one in found] == steps

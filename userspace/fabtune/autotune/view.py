@@ -30,6 +30,8 @@ _TCP_IP_HEADERS = 52
 _WORTH_MORE, _NEARLY = 0.02, 0.1
 # What single round trips show is a little above what a line carries.
 _SAMPLED = 0.03
+# Averages over half a second of a sawtooth differ by more.
+_WANDERS = 0.01
 _HOLD = frozenset({BUFFER.name, WINDOW.name})
 
 
@@ -169,9 +171,11 @@ class View:
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
         shown = shown_line([self.one_way(way)])
-        # A sawtooth of few round trips shows in single ones alone, if these can be told from their jitter.
-        single = shown is not None and (shown.jitters or shown.steady(but_for=_SAMPLED))
-        return single and shown is not None and shown.full(but_for=_WORTH_MORE)
+        if shown is None or not shown.full(but_for=_WORTH_MORE):
+            return False
+        # A sawtooth of few round trips shows in single ones alone, if these can be told from their jitter; its averages
+        # wander.
+        return shown.jitters or shown.steady(but_for=_SAMPLED) or shown.averaged and shown.full(but_for=_WANDERS)
 
     @property
     def lossy(self) -> list[OneWay]:
