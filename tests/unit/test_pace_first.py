@@ -195,3 +195,4 @@ def test_a_larger_window_comes_with_what_minds_no_losses_where_cubic_would_have_
     assert first.reason.shares[0].limiter == "receive-window"
     assert ("route.congctl" in first.whole.tunables) == brings
     assert "route.congctl" not in first.reason.tunables
+    assert (first.reason.profile == "wan-lossy") == brings

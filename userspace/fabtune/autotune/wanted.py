@@ -105,7 +105,7 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
         yield _against(now, _among(shares[first:]), minding)
         yield from _wider(now, shares[first:], learnt.line_bit_per_s)
     if LINE_OR_BUFFER.name not in tried and any(map(_perhaps_buffer, now.ways)):
-        yield _against(now, _perhaps_buffer)
+        yield _against(now, _perhaps_buffer, minding)
     # A queue too short to be seen overflows all the same.
     if now.lossy:
         yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
@@ -126,8 +126,10 @@ def _against(now: View, of: Callable[[Judged], Sequence[Share]], minding_losses:
     whose = _disks(now, lambda way: [*of(way), *beside[id(way)]])
     # What is planned for the longest path is an upper limit for the others.
     asking = max((one.seen for one in whose if one.shares), key=lambda one: one.rtt_ms or 0.0, default=now.seen[0])
-    reason = _reason(profile_for(asking, shares), _rate_to_plan_for(now), shares, whose)
     every = tuple(dict.fromkeys(share for found in beside.values() for share in found))
+    lossy = any(one.profile == LOSS.profile for one in every)
+    profile = LOSS.profile if lossy else profile_for(asking, shares)
+    reason = _reason(profile, _rate_to_plan_for(now), shares, whose)
     return Wanted(reason, estimated=now.rate_bit_per_s is None, beside=every)
 
 
@@ -144,14 +146,16 @@ def _beside(one_way: OneWay, shares: Sequence[Share], minding_losses: bool) -> l
     takes no loss for congestion where the losses of now leave a larger window no room, if asked for.
     """
     sender, receiver = (TARGET, INITIATOR) if one_way.way_name == "read" else (INITIATOR, TARGET)
-    wider = any(one.limiter in (BUFFER.name, WINDOW.name) for one in shares)
+    wider = any(one.limiter in (BUFFER.name, WINDOW.name, LINE_OR_BUFFER.name) for one in shares)
     lossy = minding_losses and wider and _losses_leave_no_room(one_way)
     lifts = [
         ((*BUFFER.lifts, *SLOW_START.lifts, _SPACED), (sender,)), (WINDOW.lifts, (receiver,)),
         (R2T.lifts if one_way.r2t_round_trips else (), ENDS),
-        (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) or lossy else (), (sender,)),
+        (LOSS.lifts if any(one.limiter == CONGESTION.name for one in shares) else (), (sender,)),
     ]  # fmt: skip
-    return [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
+    found = [attrs.evolve(shares[0], lifts=names, ends=ends) for names, ends in lifts if names and shares]
+    minding = [attrs.evolve(shares[0], lifts=LOSS.lifts, ends=(sender,), profile=LOSS.profile)] if lossy else []
+    return found + minding
 
 
 def _losses_leave_no_room(one_way: OneWay) -> bool:
