@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """A load as a process, fio or our own: start it, wait for it with samples in between, read what it says."""
 
+import ctypes
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host.run import ended, launch, require, run
+from fabtune.host.run import Process, ended, launch, require, run
 from fabtune.measure.beat import off_beat
 from fabtune.model import typed
 from fabtune.model.outputs import FioOutput
@@ -110,7 +111,7 @@ class Load:
         Before it has its handlers the signal would end it, and so it would once fio takes apart what they use.
         """
         if _jobs(Path(f"/proc/{self._process.pid}")):
-            self._process.send_signal(signal.SIGUSR1)
+            _to_main_thread(self._process, signal.SIGUSR1)
 
     def measures_since_s(self, ramp_s: float) -> float | None:
         """Return since when fio measures (monotonic clock), None before: it makes files, or its ramp of `ramp_s` runs.
@@ -192,6 +193,17 @@ def _starts_s(said: FioOutput) -> list[float]:
     """Return since when each job has been counting, by the monotonic clock: it counts anew once its ramp is over."""
     to_monotonic_s = time.monotonic() - time.time()
     return [unix_s + to_monotonic_s for unix_s in said.starts_unix_s]
+
+
+def _to_main_thread(process: "Process[bytes]", number: signal.Signals) -> None:
+    """Send the signal to the first thread alone, once it lets it through.
+
+    The C library keeps all signals from a thread that starts another.  One that was for the whole process went to
+    fio's helper then, which does not expect any, and ended: nobody was left to answer.
+    """
+    # What has been waited for may have lent its number to another process since.
+    if process.poll() is None:
+        ctypes.CDLL(None).tgkill(process.pid, process.pid, number)
 
 
 def _jobs(fio: Path) -> list[Path]:
