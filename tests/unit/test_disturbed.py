@@ -98,6 +98,7 @@ def test_a_step_is_not_kept_for_what_somebody_else_wrote(
     made: Climber = climber([seen(10, "receive-window"), seen(20, "receive-window"), seen(20, "receive-window")])
     monkeypatch.setattr(stepping.TuningStep, "_write", meanwhile)
     monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
+    monkeypatch.setattr(climbing, "other_rates", lambda: ())
     found = climb(ONE_STEP, nobody)
     assert made.acts == ["take back"] and [one.kept for one in found.steps] == [False]
     assert found.steps[0].as_json()["disturbed_by"]

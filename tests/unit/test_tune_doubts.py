@@ -39,11 +39,10 @@ def said_of_path(found: View) -> list[str]:
     return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
 
 
-def in_force(rtt_ms: float, netns: str = "") -> SimpleNamespace:
-    """A transaction of `wan`, planned for such a round trip."""
-    return SimpleNamespace(
-        profile="wan", state=IN_FORCE, header=SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",))
-    )
+def in_force(rtt_ms: float, netns: str = "", rate_bit_per_s: float | None = None) -> SimpleNamespace:
+    """A transaction of `wan`, planned for such a path."""
+    header = SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",), rate_bit_per_s=rate_bit_per_s)
+    return SimpleNamespace(name=f"{rtt_ms} {netns}", profile="wan", state=IN_FORCE, header=header, open_steps=())
 
 
 @pytest.mark.parametrize(("told_ms", "said"), [(50.0, False), (45.0, False), (5.0, True), (500.0, True)])
@@ -60,12 +59,48 @@ def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
     assert told.rtt_doubts() == []
 
 
+@pytest.mark.parametrize(
+    ("rtt_ms", "told_mbit", "says"),
+    [
+        (0.2, 25000.0, "others have the rest, or it is not the line's rate"),
+        (0.2, 20.0, "it is not the line's rate"),
+        # A line that is not quite full, and one that has a little more than it was told to have.
+        (0.2, 70.0, ""),
+        (0.2, 59.5, ""),
+        # That of a near path is no doubt of a long one's; a NIC's was not told.
+        (5.0, 25000.0, ""),
+        (0.2, 40000.0, ""),
+        (0.2, None, ""),
+    ],
+)
+def test_a_rate_that_was_told_with_a_wrong_round_trip_and_that_a_full_line_has_not_is_said(
+    rtt_ms: float, told_mbit: float | None, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a profile is not taken to be for this path, so that its rate was compared with nothing."""
+    rate = told_mbit and told_mbit * 1e6
+    known = [in_force(rtt_ms, rate_bit_per_s=rate), in_force(0.3, "target", 1e6)]
+    monkeypatch.setattr(journal, "transactions", lambda: known)
+    host = SimpleNamespace(
+        sockets=[SimpleNamespace(min_rtt_ms=one) for one in (5.0, 0.0, 50.0)],
+        nics=[SimpleNamespace(speed_bit_per_s=one) for one in (None, 40e9)],
+    )
+    monkeypatch.setattr(told, "HostSnapshot", lambda: host)
+    monkeypatch.setattr(View, "filled_bit_per_s", 60.1e6)
+    found = paced_line(None)
+    climbed = climbing.Climb(found, found, Aim(Goal.THROUGHPUT), other_rates=told.other_rates())
+    said = [one for one in climbing._of_path(climbed) if "planned for a line" in one]
+    planned = f"profile 'wan' was planned for a line of {told_mbit or 0:.0f} Mb/s"
+    assert said == [f"{planned}, and the line is full with 60.1 Mb/s: {says}"] * bool(says)
+    monkeypatch.setattr(View, "filled_bit_per_s", None)
+    assert not [one for one in climbing._of_path(climbed) if "planned for a line" in one]
+
+
 def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> list[object]:
         raise FabtuneError("no")
 
     monkeypatch.setattr(journal, "transactions", refuse)
-    assert told.rtt_doubts() == []
+    assert told.rtt_doubts() == [] and told.other_rates() == ()
 
 
 def test_a_rate_below_what_passes_is_said() -> None:

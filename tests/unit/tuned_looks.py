@@ -73,6 +73,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(View, "pace_doubts", [])
         monkeypatch.setattr(View, "rates_above", lambda *_: [])
         monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
+        monkeypatch.setattr(climbing, "other_rates", lambda: ())
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: [SimpleNamespace(tunable=SimpleNamespace(effect="live"))])
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))

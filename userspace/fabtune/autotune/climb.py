@@ -11,7 +11,7 @@ from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.step import ClimbAsked, TuningStep
-from fabtune.autotune.told import rtt_doubts
+from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import PATH_QUEUE, PROBING, TOLD_PACE
 from fabtune.errors import ExitCode
@@ -40,7 +40,8 @@ _NO_WINDOW = _SHOWN | {LOSS.name, TOLD_PACE}
 class Climb:
     """All steps, and why there are no more; `first` and `last` are what was seen before and after all of them.
 
-    `shown_bit_per_s` is what the line showed to carry, where a step that paced to that stays, or was as fast.
+    `shown_bit_per_s` is what the line showed to carry, where a step that paced to that stays, or was as fast, and
+    `other_rates` are those that profiles from before were told of other paths than these.
     """
 
     first: View
@@ -50,6 +51,7 @@ class Climb:
     steps: list[Climbed] = attrs.field(factory=list)
     remarks: list[str] = attrs.field(factory=list)
     shown_bit_per_s: float | None = None
+    other_rates: tuple[ToldRate, ...] = ()
     learnt: Learnt = attrs.field(factory=Learnt)
     witness: Witness = attrs.field(factory=Witness)
 
@@ -96,10 +98,10 @@ def climb(
     learnt = Learnt(friendly=asked.friendly)
     now = _first_look(asked, learnt, progress)
     aim = _aim(asked.goal, now)
-    found = Climb(now, now, aim, learnt=learnt, witness=witness)
+    # What a step of this climb is told is what it measured.
+    found = Climb(now, now, aim, other_rates=other_rates(), learnt=learnt, witness=witness)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
-    # What a step of this climb is told is what it measured.
     found.remarks += rtt_doubts()
     if not systemd.manages_host():
         found.remarks.append(_NO_SWITCH)
@@ -211,6 +213,7 @@ def _of_path(found: Climb) -> list[str]:
             f"the line{', or the lines of their portals together,' * apart} is full with {rate / 1e6:.1f} Mb/s of "
             "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
+        told += filter(None, (one.doubt(rate) for one in found.other_rates))
     return list(dict.fromkeys(told))
 
 

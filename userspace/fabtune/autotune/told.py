@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What was told of the path to the profiles in force, and is not what this host's connections show."""
 
+import attrs
+
 from fabtune.errors import FabtuneError
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.planned_paths import longest_ms, planned_for
+from fabtune.why.limiters.line import OURS
+from fabtune.why.summing_up import TOO_MUCH
 
 
 def rtt_doubts() -> list[str]:
@@ -22,3 +26,42 @@ def rtt_doubts() -> list[str]:
         for name, told_ms in found
         if told_ms is not None and seen_ms is not None and not alike(told_ms, seen_ms)
     ]
+
+
+@attrs.frozen
+class ToldRate:
+    """The rate of the line that a profile in force was told, for a round trip that none of this host's paths has."""
+
+    profile: str
+    bit_per_s: float
+
+    def doubt(self, full_bit_per_s: float) -> str:
+        """Return a sentence where a line that is full with so much is another one, '' where it may be this."""
+        too_low = full_bit_per_s > TOO_MUCH * self.bit_per_s
+        if not too_low and full_bit_per_s >= OURS * self.bit_per_s:
+            return ""
+        why = "it is not the line's rate" if too_low else "others have the rest, or it is not the line's rate"
+        planned = f"profile '{self.profile}' was planned for a line of {self.bit_per_s / 1e6:g} Mb/s"
+        return f"{planned}, and the line is full with {full_bit_per_s / 1e6:.1f} Mb/s: {why}"
+
+
+def other_rates() -> tuple[ToldRate, ...]:
+    """Return what profiles in force were told of lines that are not used as one that was told, for their round trip.
+
+    A rate that is a NIC's was not told: a plan takes it where nobody says more.
+    """
+    try:
+        planned = [one for one in planned_for(journal.transactions()) if not one.header.netns]
+        host = HostSnapshot() if planned else None
+    except FabtuneError:
+        return ()
+    if host is None:
+        return ()
+    rtts_ms, nics = [one.min_rtt_ms for one in host.sockets], {one.speed_bit_per_s for one in host.nics}
+    return tuple(
+        ToldRate(one.profile, rate)
+        for one in planned
+        if (rate := one.header.rate_bit_per_s)
+        and rate not in nics
+        and not any(alike(one.header.rtt_ms or 0.0, rtt_ms) for rtt_ms in rtts_ms if rtt_ms)
+    )

@@ -11,7 +11,7 @@ from fabtune.why.judging import Judged, judged
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
 # What may pass of a rate, within what samples are off.
-_TOO_MUCH = 1.02
+TOO_MUCH = 1.02
 # Less of the time than this is not worth a line.
 _WORTH = 0.005
 
@@ -25,7 +25,7 @@ def with_rate(
     """
     if told_bytes_per_s is not None:
         carried = _carried_bytes_per_s(seen)
-        if carried <= _TOO_MUCH * told_bytes_per_s:
+        if carried <= TOO_MUCH * told_bytes_per_s:
             return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by=rate_by)
         text = f"a line of {_mbit(told_bytes_per_s)}, {said}: {_mbit(carried)} passed; judged without it"
         seen = attrs.evolve(seen, missing=(*seen.missing, text))
