@@ -245,7 +245,7 @@ def test_an_old_iscsid_s_disks_follow_the_record_unless_set_by_hand(
     monkeypatch.setattr(attribute, "BACKEND", disk)
     monkeypatch.setattr(carry, "_record", lambda session: {"node.session.queue_depth": "128"})
     monkeypatch.setattr(carry, "_transactions", list)
-    monkeypatch.setattr(carry, "_disks", lambda session: {"LUN 0": carry._session(session)})
+    monkeypatch.setattr(carry, "disks_by_place", lambda session: {"LUN 0": carry._session(session)})
     kept = {"session": {"can_queue": "64"}, "LUN 0": {"device/queue_depth": by_hand} if by_hand else {}}
     assert carry.follow_record(kept, replace(SESSION, can_queue=64)) == []
     assert disk.depth == after

@@ -34,7 +34,9 @@ Values = dict[str, dict[str, str]]
 Transactions = list[journal.Transaction]
 _SESSION = "session"
 _QUEUE = "can_queue"
-_DEPTH = "device/queue_depth"
+DEPTH = "device/queue_depth"
+# How few requests were let through while a connection was made anew, and how many before that.
+_HELD = f"held {DEPTH}"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 # By blockdev --setro, not through sysfs; of a partition with its number behind it.
@@ -62,9 +64,9 @@ class Difference:
 def of(session: Session) -> Values:
     """Return the current values of `session` and its disks, except those that may come from its record."""
     values = {_SESSION: _read(_session(session), ("recovery_tmo",)) | {_QUEUE: str(session.can_queue)}}
-    disks, known, settings = _disks(session), _transactions(), _record(session)
+    there, known, settings = disks_by_place(session), _transactions(), _record(session)
     values |= {
-        place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) | _owned(disk) for place, disk in disks.items()
+        place: _read(disk, (*_keys(), _READ_ONLY)) | _protected(disk) | _owned(disk) for place, disk in there.items()
     }
     for key, setting in FROM_RECORD.items():
         said = _said_by_record(setting, settings, session, known)
@@ -74,7 +76,7 @@ def of(session: Session) -> Values:
             if found.get(key) in said:
                 del found[key]
     journalled = {disk.label: disk.identity for disk in devices.find("block", HostSnapshot())}
-    identities = {place: journalled.get(disk.label) for place, disk in disks.items()} | {_SESSION: session.own_identity}
+    identities = {place: journalled.get(disk.label) for place, disk in there.items()} | {_SESSION: session.own_identity}
     return {place: found | _ours(identities[place], found, known) for place, found in values.items()}
 
 
@@ -124,7 +126,8 @@ def _session(session: Session) -> Device:
     return Device("session", session.own_identity, f"session {session.sid}", {"directory": str(session.directory)})
 
 
-def _disks(session: Session) -> dict[str, Device]:
+def disks_by_place(session: Session) -> dict[str, Device]:
+    """Return the disks of `session` by the place that `of` has them at."""
     found = {}
     for device in scsi_devices(session):
         name = disk_of(device)
@@ -154,6 +157,7 @@ def give_back(
         if device is None:
             lost.append((f"what was set by hand of {place}", "it is not there any more"))
             continue
+        lost += [(f"{DEPTH} of {device.label}", why) for why in _write(device, _held(kept[place], device)).values()]
         for key, part in _to_protect(kept[place], device):
             if part is None:
                 lost.append(
@@ -179,12 +183,12 @@ def follow_record(kept: Mapping[str, Mapping[str, str]], session: Session) -> li
 
     An iscsid before 2.1.10 does so at a login alone.  Returns (value, reason) of what could not be written.
     """
-    lost, known, depth = [], _transactions(), tree.whole(_record(session).get(FROM_RECORD[_DEPTH]))
-    for place, device in _disks(session).items():
-        by_hand = _by_hand(kept, place, session, known).get(_DEPTH) if place in kept else None
-        if depth is None or (by_hand and not _asked_by(_DEPTH, by_hand, session.identity, known)):
+    lost, known, depth = [], _transactions(), tree.whole(_record(session).get(FROM_RECORD[DEPTH]))
+    for place, device in disks_by_place(session).items():
+        by_hand = _by_hand(kept, place, session, known).get(DEPTH) if place in kept else None
+        if depth is None or (by_hand and not _asked_by(DEPTH, by_hand, session.identity, known)):
             continue
-        wanted = {_DEPTH: str(min(depth, session.can_queue))}
+        wanted = {DEPTH: str(min(depth, session.can_queue))}
         lost += [(f"{key} of {device.label}", why) for key, why in _write(device, wanted).items()]
     return lost
 
@@ -199,12 +203,27 @@ def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[D
         for key, part in _to_protect(kept[place], device):
             now = _read(part, (_READ_ONLY,)).get(_READ_ONLY, "-") if part else "-"
             found += [Difference(device.label, key, "1", now)] if now != "1" else []
+        found += [
+            Difference(device.label, key, was, kept[place][_HELD].split()[0])
+            for key, was in _held(kept[place], device).items()
+        ]
         found += [Difference(part.label, _OWNERSHIP, was, now) for part, was, now in _disowned(kept[place], device)]
         for key, value in _by_hand(kept, place, session, known).items():
             now = _read(device, (key,)).get(key, "-")
             if now != value and not _asked_by(key, value, session.identity, known):
                 found.append(Difference(device.label, key, value, now))
     return found
+
+
+def hold(kept: Values, place: str, few: int, was: str) -> None:
+    """Note in `kept` that the disk at `place` is to have `few` requests under way for a while, and `was` before."""
+    kept.setdefault(place, {})[_HELD] = f"{few} {was}"
+
+
+def _held(kept: Mapping[str, str], device: Device) -> dict[str, str]:
+    """Return the depth that `device` had before it was held short, by its key, where it still is."""
+    few, _, was = kept.get(_HELD, "").partition(" ")
+    return {DEPTH: was} if few and _read(device, (DEPTH,)).get(DEPTH) == few else {}
 
 
 def _disowned(kept: Mapping[str, str], device: Device) -> list[tuple[Device, str, str]]:
@@ -257,20 +276,20 @@ def _there(kept: Mapping[str, Mapping[str, str]], session: Session) -> Iterator[
     with contextlib.suppress(FabtuneError):
         run([require("udevadm", "udev"), "settle", f"--timeout={_UDEV_WAIT_S}"], what="waiting for udev",
             timeout_s=2 * _UDEV_WAIT_S)  # fmt: skip
-    present = {_SESSION: _session(session), **_disks(session)}
+    present = {_SESSION: _session(session), **disks_by_place(session)}
     for place in kept:
         yield place, present.get(place)
 
 
 def _all_there(kept: Mapping[str, Mapping[str, str]], session: Session) -> bool:
     """Tell whether every place of `kept` is there; the kernel reads a disk's partitions after the disk itself shows."""
-    disks = _disks(session)
+    there = disks_by_place(session)
     return (
-        set(kept) <= {_SESSION, *disks}
-        and all(part for place, disk in disks.items() if place in kept for _, part in _to_protect(kept[place], disk))
+        set(kept) <= {_SESSION, *there}
+        and all(part for place, disk in there.items() if place in kept for _, part in _to_protect(kept[place], disk))
         and all(
             f" of partition{key.partition(' of partition')[2]}" in _partitions(disk)
-            for place, disk in disks.items()
+            for place, disk in there.items()
             for key in kept.get(place, ())
             if key.startswith(f"{_OWNERSHIP} ")
         )

@@ -22,7 +22,7 @@ from fabtune.host.sessions import Connections, Session, live_sessions, scsi_devi
 from fabtune.host.sockets import established
 from fabtune.host.users import Users
 from fabtune.model.document import Json
-from fabtune.tune import carry, journal, logout, owed, signals, successor
+from fabtune.tune import carry, journal, logout, owed, short_queue, signals, successor
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
 from fabtune.tune.plan import Plan
 from fabtune.tune.successor import Log
@@ -250,10 +250,25 @@ def connect_anew(
         raise FabtuneError("no iscsid runs; start it, and it makes the connections anew")
     progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
     others = [one for one in sessions if one not in known]
-    kept = {one.sid: carry.of(one) for one in others}
+    kept, queues = {one.sid: carry.of(one) for one in others}, short_queue.of(others)
+    for queue in queues:
+        # Who comes after a kill gives it back.
+        carry.hold(kept[queue.sid], queue.place, queue.few, queue.was)
     for one in others:
         log(successor.connecting(one, kept[one.sid], daemon.since))
-    iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+    with short_queue.held(queues, progress):
+        iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+        found = _start_anew(daemon, sessions, foretold_s)
+        _wait_for_disks()
+    owed.give_values_back(this_host().boot_id, progress)
+    for session in live_sessions():
+        for what, why in carry.follow_record(kept[session.sid], session) if session.sid in kept else ():
+            progress(f"{what} is not what the record says: {why}")
+    return found
+
+
+def _start_anew(daemon: Daemon, sessions: Sequence[Session], foretold_s: float) -> list[Reconnected]:
+    """Start `daemon` anew and wait until it has logged in all `sessions`."""
     begun_s = time.monotonic()
     try:
         iscsid.start_anew(daemon)
@@ -261,18 +276,12 @@ def connect_anew(
         # It may come up yet, and has read the new records then.
         raise NotReconnectedError(str(error)) from error
     try:
-        found = _watch(sessions, daemon, begun_s, foretold_s + GRACE_S)
+        return _watch(sessions, daemon, begun_s, foretold_s + GRACE_S)
     except NotReconnectedError:
         raise
     except (FabtuneError, OSError) as error:
         # Whatever it is: iscsid has read the new records.
         raise NotReconnectedError(str(error)) from error
-    _wait_for_disks()
-    owed.give_values_back(this_host().boot_id, progress)
-    for session in live_sessions():
-        for what, why in carry.follow_record(kept[session.sid], session) if session.sid in kept else ():
-            progress(f"{what} is not what the record says: {why}")
-    return found
 
 
 def _wait_for_disks() -> None:
