@@ -15,7 +15,7 @@ from fabtune.host import iscsid, systemd, tree
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
-from fabtune.tune import armed, carry, confirm, journal, owed, pending, reconnect, successor
+from fabtune.tune import armed, carry, confirm, journal, owed, pending, reconnect, signals, successor
 from fabtune.tune.pending import RECONNECT, Leave, Pending
 from fabtune.tune.plan import CHANGE, Plan, Row, narrowed
 
@@ -209,3 +209,43 @@ def test_a_limit_holds_for_all_that_comes_into_force(carried: Make) -> None:
 def test_what_ends_sessions_cannot_have_a_limit(carried: Make) -> None:
     with pytest.raises(InputError, match="--end-sessions"):
         confirm.require_way_back(Plan("x", ("target",), "", None, {}), Leave(end_sessions=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "back_s", "waited_s"), [("FAILED", 5.0, 5.0), ("FAILED", 1e9, 20.0), ("FREE", 1e9, 0.0)]
+)
+def test_a_session_that_lost_its_connection_by_itself_is_waited_for(
+    state: str, back_s: float, waited_s: float, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that was to go back was left half back: of four busy sessions one had just lost its connection."""
+    now_s, told, reached = [0.0], list[str](), list[list[str]]()
+
+    def spend(seconds: float) -> None:
+        now_s[0] += seconds
+
+    def sessions() -> list[Session]:
+        return [SESSION, replace(SESSION, sid=2, state="LOGGED_IN" if now_s[0] >= back_s else state)]
+
+    def why_not(found: Sequence[Session], *_: object) -> str:
+        reached.append([one.state for one in found])
+        return "so"
+
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "sleep", spend)
+    monkeypatch.setattr(reconnect, "live_sessions", sessions)
+    monkeypatch.setattr(reconnect, "longest_pause_s", lambda *_: 1.0)
+    monkeypatch.setattr(reconnect, "_waits_before", dict)
+    monkeypatch.setattr(reconnect, "why_not", why_not)
+    asked = [Pending(RECONNECT, "i", "iqn.a at 10.0.0.1:3260", "1", "b")]
+    done, left = reconnect.in_place(asked, told.append, lambda line: None, signals.Stop())
+    assert not done and [one.reason for one in left] == ["so"]
+    assert now_s[0] == pytest.approx(waited_s, abs=0.2)
+    assert reached == [["LOGGED_IN", "LOGGED_IN" if back_s < 20 else state]]
+    assert told == [f"lost the connection without fabtune's doing, waiting for it: {SESSION.label}"] * bool(waited_s)
+    # Who presses Ctrl-C does not wait.
+    stop = signals.Stop()
+    stop.wanted = True
+    now_s[0] = 0.0
+    if state == "FAILED":
+        with pytest.raises(KeyboardInterrupt):
+            reconnect.in_place(asked, told.append, lambda line: None, stop)

@@ -36,6 +36,8 @@ _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
 GRACE_S = 20.0
 _DISKS_WAIT_S = 15.0
+# A session that lost its connection by itself is back within a few attempts of iscsid's, or not soon.
+_BACK_WAIT_S = 20.0
 # Each look at a disk that is up waits behind the load's requests: a dozen of them, for seconds each.
 _BUSY_DISKS_WAIT_S = 120.0
 
@@ -105,7 +107,7 @@ def longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | Non
 
 def most_s(sessions: Sequence[Session]) -> float:
     """Return how long it takes at most until all `sessions` are connected anew, if they come back at all."""
-    waits_s = _BUSY_DISKS_WAIT_S + iscsid.START_WAIT_S + GRACE_S + _DISKS_WAIT_S
+    waits_s = _BACK_WAIT_S + _BUSY_DISKS_WAIT_S + iscsid.START_WAIT_S + GRACE_S + _DISKS_WAIT_S
     return longest_pause_s(sessions, {}) + waits_s
 
 
@@ -209,7 +211,7 @@ def in_place(
     rest = [one for one in pending if one.action != RECONNECT]
     if not asked:
         return [], rest
-    sessions = live_sessions()
+    sessions = _once_back(progress, interrupt)
     foretold_s = longest_pause_s(sessions, {})
     reason = why_not(sessions, foretold_s, longest_pause_s(sessions, _waits_before()) if way_back else 0.0)
     if reason:
@@ -218,6 +220,21 @@ def in_place(
     with signals.held_back():
         done = connect_anew(sessions, foretold_s, progress, log)
     return done, left_to_do(rest, sessions)
+
+
+def _once_back(progress: Callable[[str], None], interrupt: signals.Stop) -> list[Session]:
+    """Return all sessions, those that have just lost their connection by themselves back, if that does not take long.
+
+    Raises KeyboardInterrupt.
+    """
+    found, deadline = live_sessions(), time.monotonic() + _BACK_WAIT_S
+    if lost := [one.label for one in found if one.state == "FAILED"]:
+        progress(f"lost the connection without fabtune's doing, waiting for it: {', '.join(lost)}")
+    while any(one.state == "FAILED" for one in found) and iscsid.running() and time.monotonic() < deadline:
+        interrupt.check()
+        time.sleep(0.1)
+        found = live_sessions()
+    return found
 
 
 def left_to_do(tasks: Sequence[Pending], sessions: Sequence[Session]) -> list[Pending]:
