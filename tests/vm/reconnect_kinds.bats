@@ -199,3 +199,22 @@ states() {
 	[ "$(port)" != "$before" ]
 	ip route change $route
 }
+
+@test "few requests are let through while the connection of a disk is made anew whose load waits for its line" {
+	depth=/sys/block/$DISK/device/queue_depth
+	before=$(cat "$depth")
+	python3 -m fabtune.lab.guest path --rtt 50ms --rate 50mbit
+	fio --name=x --filename="/dev/$DISK" --readonly --direct=1 --ioengine=libaio --rw=read --bs=256k --iodepth=32 --size=60m \
+		--time_based --runtime=3600 >/dev/null 2>&1 3>&- 4>&- &
+	load=$!
+	until_true '[ "$(awk "{print \$1 + \$2}" /sys/block/$DISK/inflight)" -ge 24 ]'
+	(while [ ! -e stop ]; do cat "$depth"; sleep 0.05; done > depths) 3>&- 4>&- &
+	run -0 fabtune apply "$BURSTS" --role initiator --reconnect
+	[[ "$output" == *"requests at once until they are there, as more only wait: $DISK "*" (of $before)"* ]]
+	[ "$(cat "$depth")" = "$before" ]
+	touch stop
+	[ "$(sort -n depths | head -n 1)" -le 8 ]
+	kill -0 $load
+	kill $load && wait $load || true
+	python3 -m fabtune.lab.guest path --rtt 0ms
+}
