@@ -241,7 +241,7 @@ def test_a_session_that_lost_its_connection_by_itself_is_waited_for(
     assert not done and [one.reason for one in left] == ["so"]
     assert now_s[0] == pytest.approx(waited_s, abs=0.2)
     assert reached == [["LOGGED_IN", "LOGGED_IN" if back_s < 20 else state]]
-    assert told == [f"lost the connection without fabtune's doing, waiting for it: {SESSION.label}"] * bool(waited_s)
+    assert told == [f"without a connection now, waiting for it: {SESSION.label}"] * bool(waited_s)
     # Who presses Ctrl-C does not wait.
     stop = signals.Stop()
     stop.wanted = True
@@ -249,3 +249,7 @@ def test_a_session_that_lost_its_connection_by_itself_is_waited_for(
     if state == "FAILED":
         with pytest.raises(KeyboardInterrupt):
             reconnect.in_place(asked, told.append, lambda line: None, stop)
+    # Nor does anybody where nothing can be done then.
+    monkeypatch.setattr(reconnect, "_why_not_by", lambda daemon: "in another namespace")
+    reconnect.in_place(asked, told.append, lambda line: None, signals.Stop())
+    assert now_s[0] == 0.0 if state == "FAILED" else now_s[0] < 0.2

@@ -6,14 +6,25 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import hosttree
 import pytest
 
+from fabtune.backends import attribute, record
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
+from fabtune.facts import devices
+from fabtune.facts.collect import collect
 from fabtune.host import iscsid, tree
 from fabtune.host.iscsid import Daemon
-from fabtune.host.sessions import Session
+from fabtune.host.sessions import Session, live_sessions
 from fabtune.model.device import Device
-from fabtune.tune import carry, lines, owed, reconnect, short_queue
+from fabtune.model.path import NetworkPath
+from fabtune.tune import carry, depth_held, journal, lines, owed, reconnect, relogin, short_queue, successor
+from fabtune.tune.apply import apply
+from fabtune.tune.pending import Leave
+from fabtune.tune.plan import make_plan, tunables_of
+from fabtune.tune.undo import undo
 
 SESSION = Session(1, "iqn.a", "10.0.0.1:3260", "default", "LOGGED_IN", "10.0.0.1", 3260, 0, ("sda",), 128, {})
 PLACE = "LUN 0"
@@ -25,6 +36,7 @@ class Disk:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._directory, self.writes, self.bytes = directory, 0, 0
         self.in_flight, self.rate, self.request_bytes = 32, 0, 256 << 10
+        self.end = SimpleNamespace(path_rtt_ms=100.0)
         self.device = Device("block", "the disk", "sda", {"directory": str(directory)})
         (directory / "device").mkdir(parents=True)
         self.set(depth=32)
@@ -67,52 +79,83 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
     monkeypatch.setattr(time, "monotonic", clock)
     monkeypatch.setattr(carry, "disks_by_place", lambda session: {PLACE: found.device})
-    end = SimpleNamespace(path_rtt_ms=100.0)
     monkeypatch.setattr(short_queue, "established", list)
-    monkeypatch.setattr(short_queue, "Connections", lambda _: SimpleNamespace(of=lambda session: end))
+    monkeypatch.setattr(short_queue, "Connections", lambda _: SimpleNamespace(of=lambda session: found.end))
     return found
 
 
 @pytest.mark.parametrize(
-    ("bytes_per_s", "request_bytes", "few"),
+    ("bytes_per_s", "request_bytes", "rtt_ms", "few"),
     [
         # A quarter of 60 Mb/s: 0.37 MB in two round trips.
-        (1.8e6, 256 << 10, [4]),
+        (1.8e6, 256 << 10, 100.0, [4]),
         # Nothing came back: as little as there can be.
-        (0.0, 256 << 10, [2]),
-        # They are all needed to fill the path.
-        (50e6, 256 << 10, []),
-        (2e6, 4 << 10, []),
+        (0.0, 256 << 10, 100.0, [2]),
+        # They are all needed to fill the path, or are soon sent again.
+        (50e6, 256 << 10, 100.0, []),
+        (2e6, 4 << 10, 100.0, []),
+        # Of 32 spindles each has one, for 8 ms.
+        (16e6, 4 << 10, 0.2, []),
     ],
 )
 def test_no_more_are_let_through_than_fill_the_path(
-    disk: Disk, bytes_per_s: float, request_bytes: int, few: list[int]
+    disk: Disk, bytes_per_s: float, request_bytes: int, rtt_ms: float, few: list[int]
 ) -> None:
+    disk.end.path_rtt_ms = rtt_ms
     disk.moves(bytes_per_s, request_bytes)
-    assert [one.few for one in short_queue.of([SESSION])] == few
+    assert [one.few for one in short_queue.of([SESSION], {})] == few
 
 
-def test_a_disk_of_few_requests_or_of_a_session_that_is_down_is_left_alone(disk: Disk) -> None:
-    assert short_queue.of([replace(SESSION, state="FAILED")]) == []
+def test_of_a_session_that_is_down_nothing_comes_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_queue, "Connections", lambda _: SimpleNamespace(of=lambda session: None))
+    assert [one.few for one in short_queue.of([replace(SESSION, state="FAILED")], {})] == [2]
+
+
+def test_a_disk_of_few_requests_or_of_a_depth_that_nobody_knows_is_left_alone(disk: Disk) -> None:
     disk.has(4)
-    assert short_queue.of([SESSION]) == []
+    assert short_queue.of([SESSION], {}) == []
     # Of fewer than twice what is let through.
     disk.has(32)
     disk.set(depth=4)
-    assert short_queue.of([SESSION]) == []
+    assert short_queue.of([SESSION], {}) == []
+    # The kernel may have made it so for a target whose queue was full, and would take what is written for the most.
+    disk.set(depth=20)
+    assert short_queue.of([SESSION], {1: {PLACE: {"device/queue_depth": "20"}}}) == []
+    ours = {"device/queue_depth": "20", "step device/queue_depth": "20260101T000000Z-000 1"}
+    assert len(short_queue.of([SESSION], {1: {PLACE: ours}})) == 1
+
+
+def test_a_disk_in_the_place_of_another_tells_nothing(disk: Disk) -> None:
+    later, earlier = short_queue._Moved(10, 10 << 18), short_queue._Moved(100_000, 100_000 << 18)
+    assert short_queue._filling(later.since(earlier), 1.0, 0.1) is None
 
 
 def test_the_depth_comes_back_unless_somebody_has_written_another(disk: Disk) -> None:
     disk.moves(1.8e6)
-    queues, told = short_queue.of([SESSION]), list[str]()
+    queues, told = short_queue.of([SESSION], {}), list[str]()
     with pytest.raises(FabtuneError), short_queue.held(queues, told.append):
         assert disk.depth == 4
+        # The kernel, where a target says that its queue is full.
+        disk.set(depth=3)
         raise FabtuneError("not back")
-    assert disk.depth == 32 and told == ["requests at once until they are there, as more only wait: sda 4 (of 32)"]
+    expected = "requests at once until they are there, so that not all are sent again together: sda 4 (of 32)"
+    assert disk.depth == 32 and told == [expected]
     with short_queue.held(queues, told.append):
         # The new iscsid, by its record.
         disk.set(depth=64)
     assert disk.depth == 64
+
+
+def test_a_depth_that_does_not_come_back_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk.moves(1.8e6)
+    queues, told = short_queue.of([SESSION], {}), list[str]()
+
+    def refuse(device: Device, key: str, value: str) -> None:
+        raise FabtuneError("no")
+
+    with short_queue.held(queues, told.append):
+        monkeypatch.setattr(attribute.BACKEND, "write", refuse)
+    assert told[1:] == ["device/queue_depth of sda was 32 and is not given back yet: no"]
 
 
 @pytest.fixture
@@ -132,8 +175,9 @@ def journalled(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, i
     return done
 
 
+@pytest.mark.parametrize("again", [False, True])
 def test_few_are_let_through_from_before_iscsid_ends_until_it_has_looked_at_the_disks(
-    disk: Disk, journalled: list[tuple[str, int]]
+    disk: Disk, again: bool, journalled: list[tuple[str, int]]
 ) -> None:
     kept: list[carry.Values] = []
 
@@ -142,22 +186,73 @@ def test_few_are_let_through_from_before_iscsid_ends_until_it_has_looked_at_the_
         journalled.append(("log", disk.depth))
         kept.append(dict(line.kept))
 
-    reconnect.connect_anew([SESSION], 1.0, lambda text: None, log)
+    known = [SESSION] * again
+    reconnect.connect_anew([SESSION], 1.0, lambda text: None, log, known)
     assert journalled == [("log", 32), ("look", 4), ("anew", 4), ("disks", 4), ("given", 32)]
     assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}]
 
 
-def test_who_was_killed_leaves_the_depth_to_the_next_run(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def held_four() -> carry.Values:
     kept: carry.Values = {PLACE: {}}
-    carry.hold(kept, PLACE, 4, "32")
+    depth_held.hold_short(kept[PLACE], 4, "32")
+    return kept
+
+
+def test_who_was_killed_leaves_the_depth_to_the_next_run(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = held_four()
     monkeypatch.setattr(carry, "run", lambda *_, **__: "")
     monkeypatch.setattr(carry, "require", lambda *_: "udevadm")
     monkeypatch.setattr(carry, "_transactions", list)
+    monkeypatch.setattr(depth_held, "HostSnapshot", lambda: None)
+    monkeypatch.setattr(devices, "find", lambda *_: [disk.device])
     assert carry.differing(kept, SESSION) == []
-    disk.set(depth=4)
-    assert carry.differing(kept, SESSION) == [carry.Difference("sda", "device/queue_depth", "32", "4")]
-    assert carry.give_back(kept, SESSION, lambda text: None) == [] and disk.depth == 32
+    for depth in (4, 3):
+        disk.set(depth)
+        expected = [carry.Difference("sda", "device/queue_depth", "32", str(depth))]
+        assert carry.differing(kept, SESSION) == expected
+        # Set by hand as well, it is one value all the same.
+        kept[PLACE]["device/queue_depth"] = "32"
+        assert carry.differing(kept, SESSION) == expected
+        del kept[PLACE]["device/queue_depth"]
+        assert carry.give_back(kept, SESSION, lambda text: None) == [] and disk.depth == 32
     # Somebody else's.
     disk.set(depth=8)
     assert carry.differing(kept, SESSION) == []
     assert carry.give_back(kept, SESSION, lambda text: None) == [] and disk.depth == 8
+
+
+def test_a_depth_that_a_profile_wrote_since_stays(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = SimpleNamespace(
+        backend="attribute", key="device/queue_depth", device=disk.device, wrote="4", holds="", disturbed=False
+    )
+    monkeypatch.setattr(carry, "_transactions", lambda: [SimpleNamespace(open_steps=[step])])
+    monkeypatch.setattr(depth_held, "HostSnapshot", lambda: None)
+    monkeypatch.setattr(devices, "find", lambda *_: [disk.device])
+    disk.set(depth=4)
+    assert carry.give_depths_back(held_four(), SESSION) == [] and disk.depth == 4
+    step.wrote = "11"
+    assert carry.give_depths_back(held_four(), SESSION) == [] and disk.depth == 32
+
+
+def test_revert_after_a_kill_takes_the_profile_s_depth_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It found a foreign value, and gave the profile's depth back afterwards."""
+    hosttree.enter(hosttree.make(tmp_path / "host", 1, 1), monkeypatch)
+    record.BACKEND.forget()
+    (session,) = live_sessions()
+    ((place, disk),) = carry.disks_by_place(session).items()
+    depth = Path(disk.where["directory"]) / "device/queue_depth"
+    hosttree.put(depth, "32")
+    profile = load_profile("short-queue", shipped_catalog())
+    with journal.locked():
+        plan = make_plan(profile, ("initiator",), collect(tunables_of(profile)), NetworkPath(0.01, 125e6), {})
+        apply(plan, collect([]).host, Leave(), lambda text: None)
+    was = depth.read_text().strip()
+    assert was not in ("32", "3")
+    monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
+    kept = carry.of(session)
+    depth_held.hold_short(kept[place], 3, was)
+    with journal.locked(), relogin.journalled() as log:
+        log(successor.connecting(session, kept, "6"))
+    hosttree.put(depth, "3")
+    report = undo(None, None, None, "", False, Leave(), lambda text: None)
+    assert report.exit_code == 0 and depth.read_text().strip() == "32"

@@ -81,7 +81,7 @@ def test_a_rate_that_was_told_with_a_wrong_round_trip_and_that_a_full_line_has_n
     known = [in_force(rtt_ms, rate_bit_per_s=rate), in_force(0.3, "target", 1e6)]
     monkeypatch.setattr(journal, "transactions", lambda: known)
     host = SimpleNamespace(
-        sockets=[SimpleNamespace(min_rtt_ms=one) for one in (5.0, 0.0, 50.0)],
+        sockets=[SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)],
         nics=[SimpleNamespace(speed_bit_per_s=one) for one in (None, 40e9)],
     )
     monkeypatch.setattr(told, "HostSnapshot", lambda: host)
@@ -93,6 +93,20 @@ def test_a_rate_that_was_told_with_a_wrong_round_trip_and_that_a_full_line_has_n
     assert said == [f"{planned}, and the line is full with 60.1 Mb/s: {says}"] * bool(says)
     monkeypatch.setattr(View, "filled_bit_per_s", None)
     assert not [one for one in climbing._of_path(climbed) if "planned for a line" in one]
+    # A round trip that is not known may be that one.
+    host.sockets[0].min_rtt_ms = 0.0
+    assert told.other_rates() == ()
+
+
+def test_of_several_lines_together_no_line_s_rate_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "filled_bit_per_s", 190e6)
+    found = paced_line(None)
+    (seen,) = found.seen
+    elsewhere = attrs.evolve(seen, session=attrs.evolve(seen.session, portal="10.3.0.1:3260"))
+    found = attrs.evolve(found, seen=(seen, elsewhere))
+    rates = (told.ToldRate("wan", 100e6),)
+    said = climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT), other_rates=rates))
+    assert "of their portals together" in said[-1] and not [one for one in said if "planned for a line" in one]
 
 
 def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ states() {
 	until_true '[ "$(awk "{print \$1 + \$2}" /sys/block/$DISK/inflight)" -ge 24 ]'
 	(while [ ! -e stop ]; do cat "$depth"; sleep 0.05; done > depths) 3>&- 4>&- &
 	run -0 fabtune apply "$BURSTS" --role initiator --reconnect
-	[[ "$output" == *"requests at once until they are there, as more only wait: $DISK "*" (of $before)"* ]]
+	[[ "$output" == *"requests at once until they are there, so that not all are sent again together: $DISK "*" (of $before)"* ]]
 	[ "$(cat "$depth")" = "$before" ]
 	touch stop
 	[ "$(sort -n depths | head -n 1)" -le 8 ]

@@ -213,7 +213,7 @@ def _of_path(found: Climb) -> list[str]:
             f"the line{', or the lines of their portals together,' * apart} is full with {rate / 1e6:.1f} Mb/s of "
             "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
-        told += filter(None, (one.doubt(rate) for one in found.other_rates))
+        told += [] if apart else filter(None, (one.doubt(rate) for one in found.other_rates))
     return list(dict.fromkeys(told))
 
 

@@ -58,10 +58,13 @@ def other_rates() -> tuple[ToldRate, ...]:
     if host is None:
         return ()
     rtts_ms, nics = [one.min_rtt_ms for one in host.sockets], {one.speed_bit_per_s for one in host.nics}
+    if not all(rtts_ms):
+        # One that is not known may be any.
+        return ()
     return tuple(
         ToldRate(one.profile, rate)
         for one in planned
         if (rate := one.header.rate_bit_per_s)
         and rate not in nics
-        and not any(alike(one.header.rtt_ms or 0.0, rtt_ms) for rtt_ms in rtts_ms if rtt_ms)
+        and not any(alike(one.header.rtt_ms or 0.0, rtt_ms) for rtt_ms in rtts_ms)
     )

@@ -23,7 +23,8 @@ from fabtune.host import blocks, iscsiadm, tree
 from fabtune.host.run import require, run
 from fabtune.host.sessions import Session, scsi_devices
 from fabtune.model.device import Device
-from fabtune.tune import journal
+from fabtune.tune import depth_held, journal
+from fabtune.tune.depth_held import DEPTH
 from fabtune.tune.lines import FROM_RECORD, STEP_MARK, DueLine, PendingLine
 from fabtune.tune.map_paths import disk_of
 from fabtune.tune.pending import Pending
@@ -34,9 +35,6 @@ Values = dict[str, dict[str, str]]
 Transactions = list[journal.Transaction]
 _SESSION = "session"
 _QUEUE = "can_queue"
-DEPTH = "device/queue_depth"
-# How few requests were let through while a connection was made anew, and how many before that.
-_HELD = f"held {DEPTH}"
 # Beside the vocabulary.  What tells of the disk itself (write_cache, rotational) is the target's to say.
 _MORE = ("device/eh_timeout", "queue/discard_max_bytes", "queue/iostats")
 # By blockdev --setro, not through sysfs; of a partition with its number behind it.
@@ -152,12 +150,11 @@ def give_back(
 
     What a profile asks of the record instead is told.  Returns (value, reason) of what could not be given back.
     """
-    lost, known = [], _transactions()
+    lost, known = give_depths_back(kept, session), _transactions()
     for place, device in _there(kept, session):
         if device is None:
             lost.append((f"what was set by hand of {place}", "it is not there any more"))
             continue
-        lost += [(f"{DEPTH} of {device.label}", why) for why in _write(device, _held(kept[place], device)).values()]
         for key, part in _to_protect(kept[place], device):
             if part is None:
                 lost.append(
@@ -203,27 +200,26 @@ def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[D
         for key, part in _to_protect(kept[place], device):
             now = _read(part, (_READ_ONLY,)).get(_READ_ONLY, "-") if part else "-"
             found += [Difference(device.label, key, "1", now)] if now != "1" else []
-        found += [
-            Difference(device.label, key, was, kept[place][_HELD].split()[0])
-            for key, was in _held(kept[place], device).items()
-        ]
+        before = depth_held.depth_before(kept[place], device, known)
+        if before:
+            found.append(Difference(device.label, DEPTH, before, _read(device, (DEPTH,)).get(DEPTH, "-")))
         found += [Difference(part.label, _OWNERSHIP, was, now) for part, was, now in _disowned(kept[place], device)]
         for key, value in _by_hand(kept, place, session, known).items():
             now = _read(device, (key,)).get(key, "-")
-            if now != value and not _asked_by(key, value, session.identity, known):
+            if now != value and not (before and key == DEPTH) and not _asked_by(key, value, session.identity, known):
                 found.append(Difference(device.label, key, value, now))
     return found
 
 
-def hold(kept: Values, place: str, few: int, was: str) -> None:
-    """Note in `kept` that the disk at `place` is to have `few` requests under way for a while, and `was` before."""
-    kept.setdefault(place, {})[_HELD] = f"{few} {was}"
-
-
-def _held(kept: Mapping[str, str], device: Device) -> dict[str, str]:
-    """Return the depth that `device` had before it was held short, by its key, where it still is."""
-    few, _, was = kept.get(_HELD, "").partition(" ")
-    return {DEPTH: was} if few and _read(device, (DEPTH,)).get(DEPTH) == few else {}
+def give_depths_back(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[tuple[str, str]]:
+    """Give the disks of `session` that are held short their depth; return (value, reason) of what could not be."""
+    there, known = disks_by_place(session), _transactions()
+    return [
+        (f"{key} of {disk.label}", why)
+        for place, disk in there.items()
+        if place in kept and (was := depth_held.depth_before(kept[place], disk, known))
+        for key, why in _write(disk, {DEPTH: was}).items()
+    ]
 
 
 def _disowned(kept: Mapping[str, str], device: Device) -> list[tuple[Device, str, str]]:

@@ -126,6 +126,14 @@ def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[
     return back, left
 
 
+def let_disks_go(boot_id: str) -> None:
+    """Give disks that are held short since a reconnect that was killed their depth.  The caller holds the lock."""
+    for one, session in _owed_values(journal.transactions(), boot_id):
+        if session and session.state == "LOGGED_IN":
+            with contextlib.suppress(OSError, FabtuneError):
+                carry.give_depths_back(one.kept, session)
+
+
 def give_values_back(boot_id: str, progress: Callable[[str], None]) -> None:
     """Give the sessions that are back what was set by hand of them.  The caller holds the lock."""
     for one, session in _owed_values(journal.transactions(), boot_id):

@@ -22,7 +22,7 @@ from fabtune.host.sessions import Connections, Session, live_sessions, scsi_devi
 from fabtune.host.sockets import established
 from fabtune.host.users import Users
 from fabtune.model.document import Json
-from fabtune.tune import carry, journal, logout, owed, short_queue, signals, successor
+from fabtune.tune import carry, depth_held, journal, logout, owed, short_queue, signals, successor
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
 from fabtune.tune.plan import Plan
 from fabtune.tune.successor import Log
@@ -36,7 +36,7 @@ _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
 GRACE_S = 20.0
 _DISKS_WAIT_S = 15.0
-# A session that lost its connection by itself is back within a few attempts of iscsid's, or not soon.
+# A session that lost its connection is back within a few attempts of iscsid's, or not soon.
 _BACK_WAIT_S = 20.0
 # Each look at a disk that is up waits behind the load's requests: a dozen of them, for seconds each.
 _BUSY_DISKS_WAIT_S = 120.0
@@ -223,13 +223,15 @@ def in_place(
 
 
 def _once_back(progress: Callable[[str], None], interrupt: signals.Stop) -> list[Session]:
-    """Return all sessions, those that have just lost their connection by themselves back, if that does not take long.
+    """Return all sessions, those that have just lost their connection back, if that does not take long.
 
     Raises KeyboardInterrupt.
     """
     found, deadline = live_sessions(), time.monotonic() + _BACK_WAIT_S
+    if _why_not_by(iscsid.running()):
+        return found
     if lost := [one.label for one in found if one.state == "FAILED"]:
-        progress(f"lost the connection without fabtune's doing, waiting for it: {', '.join(lost)}")
+        progress(f"without a connection now, waiting for it: {', '.join(lost)}")
     while any(one.state == "FAILED" for one in found) and iscsid.running() and time.monotonic() < deadline:
         interrupt.check()
         time.sleep(0.1)
@@ -259,20 +261,22 @@ def connect_anew(
 ) -> list[Reconnected]:
     """Start iscsid anew and wait until it has logged in all sessions.
 
-    Of those that are `known` the journal has what a new connection takes.  Raises NotReconnectedError, FabtuneError,
-    OSError.
+    Of those that are `known` the journal has what a new connection takes, but for a depth that is held short.  Raises
+    NotReconnectedError, FabtuneError, OSError.
     """
     daemon = iscsid.running()
     if daemon is None:
         raise FabtuneError("no iscsid runs; start it, and it makes the connections anew")
     progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
-    others = [one for one in sessions if one not in known]
-    kept, queues = {one.sid: carry.of(one) for one in others}, short_queue.of(others)
+    kept = {one.sid: carry.of(one) for one in sessions if one not in known}
+    queues = short_queue.of(sessions, kept)
+    lines = {sid: {place: dict(values) for place, values in found.items()} for sid, found in kept.items()}
     for queue in queues:
         # Who comes after a kill gives it back.
-        carry.hold(kept[queue.sid], queue.place, queue.few, queue.was)
-    for one in others:
-        log(successor.connecting(one, kept[one.sid], daemon.since))
+        depth_held.hold_short(lines.setdefault(queue.sid, {}).setdefault(queue.place, {}), queue.few, queue.was)
+    for one in sessions:
+        if one.sid in lines:
+            log(successor.connecting(one, lines[one.sid], daemon.since))
     with short_queue.held(queues, progress):
         iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
         found = _start_anew(daemon, sessions, foretold_s)

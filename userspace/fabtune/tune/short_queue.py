@@ -9,7 +9,7 @@ looks at a disk wait behind them, too, several dozen times each.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -21,8 +21,12 @@ from fabtune.host.sessions import Connections, Session
 from fabtune.host.sockets import established
 from fabtune.model.device import Device
 from fabtune.tune import carry
+from fabtune.tune.depth_held import DEPTH
+from fabtune.tune.lines import STEP_MARK
 
 _LOOK_S = 1.0
+# What is under way for less than this is soon sent again, and no disk of the target's: a sixth of dataout_timeout.
+_LONG_S = 0.5
 # A write waits for the target's word before its data leave: two round trips.  One more is sent, one more is answered.
 _ROUND_TRIPS, _BESIDE = 2, 2
 # Less than half as many is worth it.
@@ -42,15 +46,21 @@ class ShortQueue:
     def hold(self) -> bool:
         """Let that few be under way; return whether that could be written."""
         with contextlib.suppress(FabtuneError):
-            attribute.BACKEND.write(self.disk, carry.DEPTH, str(self.few))
-            return True
+            attribute.BACKEND.write(self.disk, DEPTH, str(self.few))
+            return attribute.BACKEND.read(self.disk, DEPTH) == str(self.few)
         return False
 
-    def let_go(self) -> None:
-        """Give the depth back, unless another one has been written since."""
-        with contextlib.suppress(FabtuneError):
-            if attribute.BACKEND.read(self.disk, carry.DEPTH) == str(self.few):
-                attribute.BACKEND.write(self.disk, carry.DEPTH, self.was)
+    def let_go(self) -> str:
+        """Give the depth back, unless a larger one has been written since; return why it is not back, '' if it is."""
+        try:
+            # The kernel makes it smaller where a target says that its queue is full.
+            if (tree.whole(attribute.BACKEND.read(self.disk, DEPTH)) or 0) <= self.few:
+                attribute.BACKEND.write(self.disk, DEPTH, self.was)
+                now = attribute.BACKEND.read(self.disk, DEPTH)
+                return "" if now == self.was else f"it is {now}"
+        except FabtuneError as error:
+            return str(error)
+        return ""
 
 
 @attrs.frozen
@@ -64,44 +74,54 @@ class _Moved:
         counts = [int(word) for word in words[:7]] if len(words) >= 7 else [0] * 7
         return cls(counts[0] + counts[4], SECTOR_BYTES * (counts[2] + counts[6]))
 
+    def since(self, earlier: "_Moved") -> "_Moved":
+        return _Moved(self.requests - earlier.requests, self.moved_bytes - earlier.moved_bytes)
 
-def of(sessions: Sequence[Session]) -> list[ShortQueue]:
-    """Return the disks of `sessions` whose requests wait for their path for much longer than that is long.
 
-    Takes a second where anything is under way.
+def of(sessions: Sequence[Session], kept: Mapping[int, carry.Values]) -> list[ShortQueue]:
+    """Return the disks of `sessions` whose requests wait for their path for long.
+
+    A depth that `kept` has as set by hand may be what the kernel made of it for a full queue: such a disk is left
+    alone.  Takes a second where anything is under way.
     """
     disks = [
         (one, place, disk)
         for one in sessions
-        if one.state == "LOGGED_IN"
         for place, disk in carry.disks_by_place(one).items()
+        if _under_way(disk) > _WORTH * _BESIDE and not _by_hand(kept.get(one.sid, {}).get(place, {}))
     ]
-    busy = [(one, place, disk) for one, place, disk in disks if _under_way(disk) > _WORTH * _BESIDE]
-    if not busy:
+    if not disks:
         return []
-    before = [_Moved.of(disk) for *_, disk in busy]
-    begun_s = time.monotonic()
+    before, begun_s = [_Moved.of(disk) for *_, disk in disks], time.monotonic()
     time.sleep(_LOOK_S)
-    ends = Connections(established())
+    seconds, ends = time.monotonic() - begun_s, Connections(established())
     found = []
-    for (one, place, disk), earlier in zip(busy, before, strict=True):
-        end, now = ends.of(one), _Moved.of(disk)
-        each_bytes_per_s = (now.moved_bytes - earlier.moved_bytes) / (time.monotonic() - begun_s)
-        few = _filling(each_bytes_per_s, now, earlier, end.path_rtt_ms / 1e3 if end else 0.0)
+    for (one, place, disk), earlier in zip(disks, before, strict=True):
+        end, moved = ends.of(one), _Moved.of(disk).since(earlier)
+        few = _filling(moved, seconds, end.path_rtt_ms / 1e3 if end else 0.0)
         with contextlib.suppress(FabtuneError):
-            was = attribute.BACKEND.read(disk, carry.DEPTH)
-            if end and _under_way(disk) > _WORTH * few and (tree.whole(was) or 0) > _WORTH * few:
-                found.append(ShortQueue(one.sid, place, disk, was, few))
+            was = attribute.BACKEND.read(disk, DEPTH)
+            if few is not None and min(_under_way(disk), tree.whole(was) or 0) > _WORTH * few:
+                long = not moved.requests or _under_way(disk) * seconds / moved.requests > _LONG_S
+                found += [ShortQueue(one.sid, place, disk, was, few)] if long else []
     return found
 
 
-def _filling(bytes_per_s: float, now: _Moved, before: _Moved, rtt_s: float) -> int:
-    """Return how many requests, of the size of those that came back, fill a path of that rate and round trip."""
-    requests = now.requests - before.requests
-    if not requests:
+def _by_hand(kept: Mapping[str, str]) -> bool:
+    return DEPTH in kept and f"{STEP_MARK}{DEPTH}" not in kept
+
+
+def _filling(moved: _Moved, seconds: float, rtt_s: float) -> int | None:
+    """Return how many requests, of the size of those that `moved`, fill a path of that rate and round trip.
+
+    None where it cannot be told: another disk has the name now.
+    """
+    if moved.requests < 0 or moved.moved_bytes < 0:
+        return None
+    mean_bytes = moved.moved_bytes / moved.requests if moved.requests else 0.0
+    if not mean_bytes:
         return _BESIDE
-    mean_bytes = (now.moved_bytes - before.moved_bytes) / requests
-    return _BESIDE + (math.ceil(_ROUND_TRIPS * rtt_s * bytes_per_s / mean_bytes) if mean_bytes else 0)
+    return _BESIDE + math.ceil(_ROUND_TRIPS * rtt_s * moved.moved_bytes / seconds / mean_bytes)
 
 
 def _under_way(disk: Device) -> int:
@@ -114,11 +134,16 @@ def held(queues: Sequence[ShortQueue], progress: Callable[[str], None]) -> Itera
     """Hold `queues` short, as far as they can be, while the body runs; what that takes away is in the journal."""
     done: list[ShortQueue] = []
     try:
-        done += [one for one in queues if one.hold()]
+        for one in queues:
+            done.append(one)
+            if not one.hold():
+                one.let_go()
+                done.pop()
         if done:
             disks = ", ".join(f"{one.disk.label} {one.few} (of {one.was})" for one in done)
-            progress(f"requests at once until they are there, as more only wait: {disks}")
+            progress(f"requests at once until they are there, so that not all are sent again together: {disks}")
         yield
     finally:
         for one in done:
-            one.let_go()
+            if why := one.let_go():
+                progress(f"{DEPTH} of {one.disk.label} was {one.was} and is not given back yet: {why}")

@@ -146,6 +146,7 @@ def undo(
                 report.problems.append(f"cannot tell which sessions must log in again: {error}")
 
         taken_down.wait_for_start(stop)
+        owed.let_disks_go(host.boot_id)
         for transaction in chosen:
             if _stopped(report, stop):
                 break
