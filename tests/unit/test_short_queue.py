@@ -175,10 +175,12 @@ def journalled(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, i
     return done
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_few_are_let_through_from_before_iscsid_ends_until_it_has_looked_at_the_disks(
-    disk: Disk, again: bool, journalled: list[tuple[str, int]]
+@pytest.mark.parametrize(("again", "sessions"), [(False, 1), (True, 1), (False, 2)])
+def test_few_are_let_through_from_before_iscsid_ends(
+    disk: Disk, again: bool, sessions: int, journalled: list[tuple[str, int]]
 ) -> None:
+    """Until the connection is there, whose window grows with what it carries; of several until they share the line."""
+
     kept: list[carry.Values] = []
 
     def log(line: lines.Line) -> None:
@@ -186,10 +188,12 @@ def test_few_are_let_through_from_before_iscsid_ends_until_it_has_looked_at_the_
         journalled.append(("log", disk.depth))
         kept.append(dict(line.kept))
 
-    known = [SESSION] * again
-    reconnect.connect_anew([SESSION], 1.0, lambda text: None, log, known)
-    assert journalled == [("log", 32), ("look", 4), ("anew", 4), ("disks", 4), ("given", 32)]
-    assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}]
+    all_of_them = [replace(SESSION, sid=1 + number) for number in range(sessions)]
+    reconnect.connect_anew(all_of_them, 1.0, lambda text: None, log, all_of_them * again)
+    logged = [("log", 32)] * sessions
+    shared = [("disks", 4)] * (sessions > 1)
+    assert journalled == [*logged, ("look", 4), ("anew", 4), *shared, ("disks", 32), ("given", 32)]
+    assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}] * sessions
 
 
 def held_four() -> carry.Values:

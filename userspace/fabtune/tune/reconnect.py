@@ -280,7 +280,10 @@ def connect_anew(
     with short_queue.held(queues, progress):
         iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
         found = _start_anew(daemon, sessions, foretold_s)
-        _wait_for_disks()
+        if len({queue.sid for queue in queues}) > 1:
+            # None is to be kept from the line by the others while its connection is new; one alone has it for itself.
+            _wait_for_disks()
+    _wait_for_disks()
     owed.give_values_back(this_host().boot_id, progress)
     for session in live_sessions():
         for what, why in carry.follow_record(kept[session.sid], session) if session.sid in kept else ():
