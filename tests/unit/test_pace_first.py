@@ -44,6 +44,7 @@ def test_what_loses_and_has_nearly_all_of_a_line_is_paced_before_its_connections
     assert found[0].reason.shares[0].limiter == first
 
 
+_FLOODS = View.__dict__["floods"]
 _OWN = {name: View.__dict__[name] for name in ("nearly_full", "overfills")}
 
 
@@ -61,6 +62,26 @@ def test_what_goes_up_and_down_within_a_moment_shows_an_average_and_no_line(
     found = wanted_of(delivering(full, 0.9, 1.05, sent_again=1448, congctl=congctl))
     assert found[0].reason.shares[0].limiter == first
     assert {one.reason.shares[0].limiter for one in found} >= {"loss", "queue-overflow"}
+
+
+@pytest.mark.parametrize(
+    ("sent_again", "congctl", "first"),
+    [(500_000, "bbr", "queue-overflow"), (50_000, "bbr", "send-buffer"), (500_000, "cubic", "send-buffer")],
+)
+@pytest.mark.usefixtures("lines")
+def test_what_probes_and_sends_much_again_is_paced_whatever_limits_it(
+    monkeypatch: pytest.MonkeyPatch, sent_again: int, congctl: str, first: str
+) -> None:
+    """BBR on a queue of a fifth of the BDP sent 16 % again at 0.57 of its line, "for its buffer", and was left so."""
+    monkeypatch.setattr(View, "floods", _FLOODS)
+    found = limited_by(paced_line(None), "send-buffer")
+    share = Share("send-buffer", 1.0, "its buffer", lifts=("tcp.wmem_max",), ends=("target",))
+    found = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
+    given = wanted_of(delivering(found, 1.0, sent_again=sent_again, congctl=congctl, sampled=1.7))
+    assert given[0].reason.shares[0].limiter == first
+    paced = [one for one in given if one.reason.shares[0].limiter == "queue-overflow"]
+    # Single round trips show more than what is left of the line on average.
+    assert all((one.reason.rate_bit_per_s or 0.0) > 1.5 * 160e6 for one in paced)
 
 
 def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:

@@ -121,7 +121,7 @@ def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
         "shown_bit_per_s",
     ):
         monkeypatch.setattr(View, name, None)
-    for name in ("sawtooth", "nearly_full", "overfills", "lossy_line"):
+    for name in ("sawtooth", "nearly_full", "overfills", "floods", "lossy_line"):
         monkeypatch.setattr(View, name, False)
     monkeypatch.setattr(View, "paced", ())
     monkeypatch.setattr(View, "loses_little", lambda self, way: False)

@@ -35,6 +35,10 @@ _WANDERS = 0.01
 _HOLD = frozenset({BUFFER.name, WINDOW.name})
 
 
+# Few paths lose so much by themselves.
+_FLOODS = 0.05
+
+
 @attrs.frozen
 class View:
     """What one look saw: `ways` are judged with the line's rate as far as it is known."""
@@ -132,6 +136,14 @@ class View:
         shown = self.shown
         alone = self.nearly_full and not self.held and shown is not None and shown.senders == 1
         return alone and shown is not None and shown.best(but_for=_SAMPLED)
+
+    @property
+    def floods(self) -> bool:
+        """Whether what probes for more than there is has so much to send again that it overflows a queue on the path.
+
+        What limits it may be said to be its buffer, or the line, as it takes no loss for congestion.
+        """
+        return self.shown is not None and self.shown.probed and self.shown.lost >= _FLOODS
 
     @property
     def lossy_line(self) -> bool:

@@ -2,6 +2,7 @@
 """What may be tried next, the likeliest first: what lifts the limiters, and what shortens queues."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import attrs
 
@@ -91,7 +92,7 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     tried = learnt.tried | (_AGGRESSIVE if learnt.yields else set())
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
-    if now.overfills:
+    if now.overfills or now.floods:
         yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
     shares = tuple(
         share
@@ -200,8 +201,9 @@ def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
     """Yield what sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
-    whose = _disks(now, _overflowing)
-    shares = tuple(share for way in now.ways for share in _overflowing(way))
+    overflowing = partial(_overflowing, floods=now.floods)
+    whose = _disks(now, overflowing)
+    shares = tuple(share for way in now.ways for share in overflowing(way))
     if now.shown and now.shown.probed and now.shown.lost < WASTED:
         # It keeps to what the line has by itself.
         return
@@ -234,8 +236,8 @@ def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
     return lambda way: [share for share in way.liftable if share in shares]
 
 
-def _overflowing(way: Judged) -> list[Share]:
-    if way.at_the_bound:
+def _overflowing(way: Judged, floods: bool) -> list[Share]:
+    if way.at_the_bound or floods:
         sender = _sender(way)
         return [Share(OVERFLOW, 1.0, "a queue on the path that overflows", lifts=_PACING, ends=(sender,), profile=_WAN)]
     lossy = (share for share in way.liftable if share.limiter == LOSS.name)
