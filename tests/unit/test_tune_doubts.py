@@ -51,7 +51,7 @@ def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
 ) -> None:
     monkeypatch.setattr(journal, "transactions", lambda: [in_force(told_ms), in_force(1000.0, "target")])
     sockets = [SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)]
-    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets))
+    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets, nics=[]))
     expected = f"profile 'wan' was planned for a round trip of {told_ms:g} ms, and the connections have 50.0 ms"
     assert told.rtt_doubts() == [expected] * said
     # One that is not known may be any.
@@ -114,6 +114,19 @@ def test_who_may_not_read_the_journal_tunes_all_the_same(monkeypatch: pytest.Mon
         raise FabtuneError("no")
 
     monkeypatch.setattr(journal, "transactions", refuse)
+    assert told.rtt_doubts() == [] and told.other_rates() == ()
+
+
+@pytest.mark.parametrize("part", ["sockets", "nics"])
+def test_who_may_not_read_connections_or_nics_tunes_all_the_same(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read when they are first asked for."""
+
+    def refuse(_: object) -> list[object]:
+        raise FabtuneError("no")
+
+    host = type("Host", (), {"sockets": [], "nics": []} | {part: property(refuse)})
+    monkeypatch.setattr(journal, "transactions", lambda: [in_force(0.2, rate_bit_per_s=25e9)])
+    monkeypatch.setattr(told, "HostSnapshot", host)
     assert told.rtt_doubts() == [] and told.other_rates() == ()
 
 

@@ -5,21 +5,33 @@ import attrs
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.host_snapshot import HostSnapshot
+from fabtune.host.nics import Nic
+from fabtune.host.sockets import TcpSocket
 from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.planned_paths import longest_ms, planned_for
+from fabtune.tune.transaction import Transaction
 from fabtune.why.limiters.line import OURS
 from fabtune.why.summing_up import TOO_MUCH
 
 
-def rtt_doubts() -> list[str]:
-    """Return a sentence on each profile in force that was planned for a round trip which is not this host's longest."""
+def _seen_here() -> tuple[list[Transaction], list[TcpSocket], list[Nic]]:
+    """Return what is in force of this host for a path, and where anything is storage's connections and the NICs.
+
+    Nothing for who may not see that: they tune all the same.
+    """
     try:
         planned = [one for one in planned_for(journal.transactions()) if not one.header.netns]
-        seen_ms = longest_ms(HostSnapshot().sockets) if planned else None
+        host = HostSnapshot()
+        return (planned, host.sockets, host.nics) if planned else ([], [], [])
     except FabtuneError:
-        # Who may not see that tunes all the same.
-        return []
+        return [], [], []
+
+
+def rtt_doubts() -> list[str]:
+    """Return a sentence on each profile in force that was planned for a round trip which is not this host's longest."""
+    planned, sockets, _ = _seen_here()
+    seen_ms = longest_ms(sockets)
     found = ((one.profile, one.header.rtt_ms) for one in planned)
     return [
         f"profile '{name}' was planned for a round trip of {told_ms:g} ms, and the connections have {seen_ms:.1f} ms"
@@ -50,14 +62,8 @@ def other_rates() -> tuple[ToldRate, ...]:
 
     A rate that is a NIC's was not told: a plan takes it where nobody says more.
     """
-    try:
-        planned = [one for one in planned_for(journal.transactions()) if not one.header.netns]
-        host = HostSnapshot() if planned else None
-    except FabtuneError:
-        return ()
-    if host is None:
-        return ()
-    rtts_ms, nics = [one.min_rtt_ms for one in host.sockets], {one.speed_bit_per_s for one in host.nics}
+    planned, sockets, nics = _seen_here()
+    rtts_ms, speeds = [one.min_rtt_ms for one in sockets], {one.speed_bit_per_s for one in nics}
     if not all(rtts_ms):
         # One that is not known may be any.
         return ()
@@ -65,6 +71,6 @@ def other_rates() -> tuple[ToldRate, ...]:
         ToldRate(one.profile, rate)
         for one in planned
         if (rate := one.header.rate_bit_per_s)
-        and rate not in nics
+        and rate not in speeds
         and not any(alike(one.header.rtt_ms or 0.0, rtt_ms) for rtt_ms in rtts_ms)
     )

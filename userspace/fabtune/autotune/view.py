@@ -33,8 +33,6 @@ _SAMPLED = 0.03
 # Averages over half a second of a sawtooth differ by more.
 _WANDERS = 0.01
 _HOLD = frozenset({BUFFER.name, WINDOW.name})
-
-
 # Few paths lose so much by themselves.
 _FLOODS = 0.05
 

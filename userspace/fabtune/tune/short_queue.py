@@ -15,7 +15,7 @@ import attrs
 
 from fabtune.backends import attribute
 from fabtune.errors import FabtuneError
-from fabtune.host import tree
+from fabtune.host import blocks, tree
 from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.host.sessions import Connections, Session
 from fabtune.host.sockets import established
@@ -70,7 +70,7 @@ class _Moved:
 
     @classmethod
     def of(cls, disk: Device) -> "_Moved":
-        words = (tree.read_text(tree.SYS / "block" / disk.label / "stat") or "").split()
+        words = (tree.read_text(blocks.directory(disk.label) / "stat") or "").split()
         counts = [int(word) for word in words[:7]] if len(words) >= 7 else [0] * 7
         return cls(counts[0] + counts[4], SECTOR_BYTES * (counts[2] + counts[6]))
 
@@ -125,7 +125,7 @@ def _filling(moved: _Moved, seconds: float, rtt_s: float) -> int | None:
 
 
 def _under_way(disk: Device) -> int:
-    text = tree.read_text(tree.SYS / "block" / disk.label / "inflight") or ""
+    text = tree.read_text(blocks.directory(disk.label) / "inflight") or ""
     return sum(int(word) for word in text.split())
 
 
