@@ -18,10 +18,12 @@ teardown() {
 	modprobe -r scsi_debug
 }
 
-# multipath_of DISK: makes a request-based device, $head, with that one path.
+# multipath_of DISK...: makes a request-based device, $head, with these paths.
 multipath_of() {
+	local paths=("${@/%/ 1000}")
 	modprobe -a dm_multipath dm_round_robin
-	dmsetup create --noudevsync mp --table "0 $(blockdev --getsz "/dev/$1") multipath 0 0 1 1 round-robin 0 1 1 /dev/$1 1000"
+	dmsetup create --noudevsync mp \
+		--table "0 $(blockdev --getsz "/dev/$1") multipath 0 0 1 1 round-robin 0 $# 1 ${paths[*]/#//dev/}"
 	head=$(dmsetup info -c --noheadings -o blkdevname mp)
 	wait_for test -b "/dev/$head"
 }
@@ -67,6 +69,40 @@ multipath_of() {
 	for device in "$head" "$disk"; do
 		expect "$device" 'read.bytes == 20 * 4096 and events["unmatched"] == 0 and books and d.in_flight == 0'
 	done
+}
+
+@test "dm-multipath: a head that stands still because each path has been busy is seen to be held" {
+	scsi_debug_disk delay=0 dev_size_mb=16 add_host=2
+	requires_injection
+	two_disks() {
+		mapfile -t disks < <(cd /sys/block && grep -l scsi_debug sd*/device/model | cut -d / -f 1)
+		[ ${#disks[@]} -eq 2 ]
+	}
+	wait_for two_disks
+	wait_for test -b "/dev/${disks[1]}"
+	multipath_of "${disks[@]}"
+	load_fabstat
+	for disk in "${disks[@]}"; do
+		# The driver takes no command: SCSI_MLQUEUE_DEVICE_BUSY.
+		inject "$disk" "1 -1 0x2a 0x1056"
+	done
+	dd if=/dev/zero "of=/dev/$head" bs=4k count=1 oflag=direct status=none &
+	held() { [ "$(seen "$head" 'events["held_other"] >= 100')" = True ]; }
+	wait_for held
+	# A kernel that looked at its paths again would have written it long ago.
+	kill -0 $!
+	expect "$head" 'd.in_flight == 0 and events["requeued_unstarted"] >= 100 and write.completed == 0'
+	for disk in "${disks[@]}"; do
+		expect "$disk" 'd.in_flight == 0 and events["device_busy"] == 1 == events["requeued_by_driver"] and books'
+	done
+	echo 0 > $PARAMETERS/stuck_ms
+	waiting=$(fabtune stuck --json | python3 -c 'import json, sys; print(*[(r["disk"], r["state"]) for r in json.load(sys.stdin)["requests"]])')
+	[ "$waiting" = "('$head', 'sent_back')" ]
+	echo 60000 > $PARAMETERS/stuck_ms
+	# What multipathd's checkers do: any command that ends frees the path.
+	dd "if=/dev/${disks[0]}" of=/dev/null bs=4k count=1 iflag=direct status=none
+	wait $!
+	expect "$head" 'd.in_flight == 0 and write.completed == 1 and books'
 }
 
 @test "NVMe multipath: what a reset sends to the other path is no completion, and no error" {

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from model_troubles import Troubles  # noqa: E402
 ROUND = 20_000
 # What is under way when its disk is removed.
 REMOVED = 500
+# A lost command is given up after a second, several times, and then its host is reset.
+MOST_STILL_S = 300
 # How a round goes: with all troubles; with a depth that stays and is reached; without what hides a refusal.
 MANNERS = ("any", "any", "steady", "refusals")
 _FIO = Path("/tmp/fio.json")
@@ -85,7 +88,7 @@ def read_once(device: str) -> int:
 
 def ended(process: subprocess.Popen[bytes]) -> Row:
     """Wait for fio; return what it moved, how many I/Os these were and how long each took, by op."""
-    process.wait()
+    process.wait(MOST_STILL_S)
     said = _FIO.read_text()
     job = json.loads(said[said.index("{") :])["jobs"][0]
     moved = {
@@ -100,9 +103,15 @@ def load(stack: Stack, requests: int, troubles: Troubles) -> Row:
     """Load the head, with trouble, until all `requests` are done; return what fio says of them, and its last reads."""
     depths = (16, 48) if troubles.manner == "steady" else (1, 4, 16, 48, 48)
     process = fio(stack, requests, troubles.chance, depths)
+    moved_s = time.monotonic()
     while process.poll() is None:
         troubles.one()
-        go_on(stack, process, troubles.chance.randrange(20, 200))
+        if go_on(stack, process, troubles.chance.randrange(20, 200)):
+            moved_s = time.monotonic()
+        elif time.monotonic() > moved_s + MOST_STILL_S:
+            raise SystemExit(f"{stack.head}: no request has ended for {MOST_STILL_S} s")
+        else:
+            troubles.done["paths_let_go"] += let_go(stack)
     troubles.end()
     moved = ended(process)
     # The module looks at the limits when it is read, and shows those of a last request.
@@ -114,14 +123,31 @@ def load(stack: Stack, requests: int, troubles: Troubles) -> Row:
     return moved
 
 
-def go_on(stack: Stack, process: subprocess.Popen[bytes], requests: int) -> None:
-    """Wait until so many more have ended, or nothing does for as long as it takes a lost command to be given up."""
+def go_on(stack: Stack, process: subprocess.Popen[bytes], requests: int) -> bool:
+    """Wait until so many more have ended, or for as long as it takes a lost command to be given up.
+
+    Return whether any has ended.
+    """
     before = ended_by_stat(stat(stack.head))
     for turn in range(30):
         # A look costs more than a request; most of a second is waited where nothing ends.
         time.sleep(min(0.002 * 1.2**turn, 0.05))
         if process.poll() is not None or ended_by_stat(stat(stack.head)) >= before + requests:
-            return
+            return True
+    return ended_by_stat(stat(stack.head)) > before
+
+
+def let_go(stack: Stack) -> int:
+    """Read from paths that dm waits for, as multipathd's checkers do; return from how many.
+
+    dm sends nothing to a path whose driver has refused a command as busy, and only a further command clears that: where
+    all have refused their last ones, nothing ends any more (fabstat_stacks.bats has it alone).
+    """
+    waited_for = [disk for disk in stack.disks if disk != stack.head and stack.is_blocked(disk)]
+    for disk in waited_for:
+        with suppress(OSError):
+            read_once(disk)
+    return len(waited_for)
 
 
 def stat(device: str) -> str:

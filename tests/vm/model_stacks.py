@@ -92,6 +92,11 @@ class Stack:
         name = "queue/nr_requests" if self.kind(disk) == "nvme" else "device/queue_depth"
         return Path("/sys/block", disk, name)
 
+    def is_blocked(self, disk: str) -> bool:
+        """Return whether a SCSI disk is taken for busy because of what it has refused, with nothing under way."""
+        device = Path("/sys/block", disk, "device")
+        return (device / "device_blocked").read_text() != "0\n" == (device / "device_busy").read_text()
+
     def hctl(self, device: str) -> str:
         """Return host:channel:id:lun of a SCSI disk, else nothing."""
         return Path(f"/sys/block/{device}/device").resolve().name if self.kind(device) == "scsi" else ""
