@@ -11,9 +11,12 @@ from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune.climb import climb
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import wanted_steps
 from fabtune.model.observation import SocketSample
-from fabtune.why.judging import Share
+from fabtune.why.judging import Judged, Share
 from fabtune.why.one_way import OneWay
 
 
@@ -64,6 +67,12 @@ def test_what_goes_up_and_down_within_a_moment_shows_an_average_and_no_line(
     assert {one.reason.shares[0].limiter for one in found} >= {"loss", "queue-overflow"}
 
 
+def buffered() -> View:
+    found = limited_by(paced_line(None), "send-buffer")
+    share = Share("send-buffer", 1.0, "its buffer", lifts=("tcp.wmem_max",), ends=("target",))
+    return attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
+
+
 @pytest.mark.parametrize(
     ("sent_again", "congctl", "first"),
     [(500_000, "bbr", "queue-overflow"), (50_000, "bbr", "send-buffer"), (500_000, "cubic", "send-buffer")],
@@ -74,14 +83,52 @@ def test_what_probes_and_sends_much_again_is_paced_whatever_limits_it(
 ) -> None:
     """BBR on a queue of a fifth of the BDP sent 16 % again at 0.57 of its line, "for its buffer", and was left so."""
     monkeypatch.setattr(View, "floods", _FLOODS)
-    found = limited_by(paced_line(None), "send-buffer")
-    share = Share("send-buffer", 1.0, "its buffer", lifts=("tcp.wmem_max",), ends=("target",))
-    found = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
-    given = wanted_of(delivering(found, 1.0, sent_again=sent_again, congctl=congctl, sampled=1.7))
+    given = wanted_of(delivering(buffered(), 1.0, sent_again=sent_again, congctl=congctl, sampled=1.7))
     assert given[0].reason.shares[0].limiter == first
     paced = [one for one in given if one.reason.shares[0].limiter == "queue-overflow"]
     # Single round trips show more than what is left of the line on average.
     assert all((one.reason.rate_bit_per_s or 0.0) > 1.5 * 160e6 for one in paced)
+
+
+@pytest.mark.parametrize(
+    ("sampled", "in_vain", "line_mbit"),
+    # Single round trips are a little above what a line carries: that is no other rate.
+    [(1.06, False, 1.06), (1.02, False, 1.0), (1.06, True, 1.0)],
+)
+@pytest.mark.usefixtures("lines")
+def test_the_pace_of_a_flood_is_what_single_round_trips_show(
+    monkeypatch: pytest.MonkeyPatch, sampled: float, in_vain: bool, line_mbit: float
+) -> None:
+    """A line of 501 Mb/s was paced to 0.92 of it, the average of what BBR left."""
+    monkeypatch.setattr(View, "floods", _FLOODS)
+    found = delivering(buffered(), 1.0, sent_again=500_000, congctl="bbr", sampled=sampled)
+    learnt = Learnt(glimpsed_in_vain=in_vain)
+    learnt.saw(found)
+    step = next(iter(wanted_steps(found, Aim(Goal.THROUGHPUT), learnt)))
+    assert step.reason.rate_bit_per_s == pytest.approx(line_mbit * learnt.line_bit_per_s, rel=0.005)
+
+
+@pytest.mark.usefixtures("lines")
+def test_what_does_not_flood_beside_a_flood_is_not_paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trickle of writes was paced at the other end to what the reads had of their line."""
+    monkeypatch.setattr(View, "floods", _FLOODS)
+    found = delivering(buffered(), 1.0, sent_again=500_000, congctl="bbr")
+    (read,) = found.ways
+    share = Share("receive-window", 1.0, "window", lifts=("tcp.rmem_max",), ends=("target",))
+    found = attrs.evolve(found, ways=(read, Judged(read.device, "write", 0.1e6, True, None, (share,))))
+    first = wanted_of(found)[0].reason
+    assert [(one.limiter, one.ends) for one in first.shares] == [("queue-overflow", ("target",))]
+
+
+@pytest.mark.usefixtures("lines")
+def test_of_several_connections_it_is_not_known_which_one_floods(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(View, "floods", _FLOODS)
+    found = delivering(buffered(), 1.0, sent_again=500_000, congctl="bbr")
+    shown = found.shown
+    assert found.floods and shown is not None
+    for other in (attrs.evolve(shown, senders=2), attrs.evolve(shown, sent_again=False)):
+        monkeypatch.setattr(View, "shown", other)
+        assert not found.floods
 
 
 def paced_first(monkeypatch: pytest.MonkeyPatch, bit_per_s: float) -> None:

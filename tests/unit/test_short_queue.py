@@ -133,17 +133,18 @@ def test_a_disk_in_the_place_of_another_tells_nothing(disk: Disk) -> None:
 def test_the_depth_comes_back_unless_somebody_has_written_another(disk: Disk) -> None:
     disk.moves(1.8e6)
     queues, told = short_queue.of([SESSION], {}), list[str]()
-    with pytest.raises(FabtuneError), short_queue.held(queues, told.append):
+    let_go: list[set[int]] = []
+    with pytest.raises(FabtuneError), short_queue.held(queues, told.append, let_go.append):
         assert disk.depth == 4
         # The kernel, where a target says that its queue is full.
         disk.set(depth=3)
         raise FabtuneError("not back")
     expected = "requests at once until they are there, so that not all are sent again together: sda 4 (of 32)"
     assert disk.depth == 32 and told == [expected]
-    with short_queue.held(queues, told.append):
+    with short_queue.held(queues, told.append, let_go.append):
         # The new iscsid, by its record.
         disk.set(depth=64)
-    assert disk.depth == 64
+    assert disk.depth == 64 and let_go == [{1}, {1}]
 
 
 def test_a_depth_that_does_not_come_back_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,9 +154,11 @@ def test_a_depth_that_does_not_come_back_is_told(disk: Disk, monkeypatch: pytest
     def refuse(device: Device, key: str, value: str) -> None:
         raise FabtuneError("no")
 
-    with short_queue.held(queues, told.append):
+    let_go: list[set[int]] = []
+    with short_queue.held(queues, told.append, let_go.append):
         monkeypatch.setattr(attribute.BACKEND, "write", refuse)
     assert told[1:] == ["device/queue_depth of sda was 32 and is not given back yet: no"]
+    assert let_go == [set()]
 
 
 @pytest.fixture
@@ -184,15 +187,15 @@ def test_few_are_let_through_from_before_iscsid_ends(
     kept: list[carry.Values] = []
 
     def log(line: lines.Line) -> None:
-        assert isinstance(line, lines.KeptLine)
-        journalled.append(("log", disk.depth))
-        kept.append(dict(line.kept))
+        journalled.append((line.kind, disk.depth))
+        if isinstance(line, lines.KeptLine):
+            kept.append(dict(line.kept))
 
     all_of_them = [replace(SESSION, sid=1 + number) for number in range(sessions)]
     reconnect.connect_anew(all_of_them, 1.0, lambda text: None, log, all_of_them * again)
-    logged = [("log", 32)] * sessions
+    logged, let_go = [("kept", 32)] * sessions, [("let-go", 32)] * sessions
     shared = [("disks", 4)] * (sessions > 1)
-    assert journalled == [*logged, ("look", 4), ("anew", 4), *shared, ("disks", 32), ("given", 32)]
+    assert journalled == [*logged, ("look", 4), ("anew", 4), *shared, *let_go, ("disks", 32), ("given", 32)]
     assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}] * sessions
 
 

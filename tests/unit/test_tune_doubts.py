@@ -130,6 +130,13 @@ def test_who_may_not_read_connections_or_nics_tunes_all_the_same(part: str, monk
     assert told.rtt_doubts() == [] and told.other_rates() == ()
 
 
+def test_where_no_connection_is_known_no_rate_is_another_path_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not ask the kernel for connections sees none; those of iSER are none of TCP's."""
+    monkeypatch.setattr(journal, "transactions", lambda: [in_force(0.2, rate_bit_per_s=25e9)])
+    monkeypatch.setattr(told, "HostSnapshot", type("Host", (), {"sockets": [], "nics": []}))
+    assert told.rtt_doubts() == [] and told.other_rates() == ()
+
+
 def test_a_rate_below_what_passes_is_said() -> None:
     (told,) = said_of_path(paced_line(20))
     assert "a line of 20 Mb/s, as --rate says: 188 Mb/s passed" in told

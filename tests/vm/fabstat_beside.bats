@@ -14,6 +14,7 @@ teardown() {
 }
 
 @test "blktrace, bpftrace, ftrace and the module count the same requests, and go in any order" {
+	command -v bpftrace > /dev/null || skip "this image has no bpftrace"
 	[ -e /sys/kernel/btf/vmlinux ] || skip "this kernel tells bpftrace nothing of its types"
 	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1
 	load_fabstat

@@ -18,6 +18,7 @@ from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
+from fabtune.tune import owed
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
@@ -96,6 +97,7 @@ def climb(
         FarEnd(asked.target_host).check()
     witness = Witness()
     learnt = Learnt(friendly=asked.friendly)
+    owed.let_leftovers_go()
     now = _first_look(asked, learnt, progress)
     aim = _aim(asked.goal, now)
     # What a step of this climb is told is what it measured.
@@ -167,7 +169,9 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             # What a line that others use has for these sessions changes by itself: no step follows it.
             learnt.tried |= {COMPETING.name}.intersection(step.limiters)
             if _SHOWN.intersection(step.limiters):
-                as_fast = climbed.outcome.throughput.verdict is Verdict.SAME and not beyond_shown
+                # What sends much again without that pace loses it to the path, or to a pace too high to tell.
+                tells = not beyond_shown and not step.before.floods
+                as_fast = climbed.outcome.throughput.verdict is Verdict.SAME and tells
                 if climbed.kept or as_fast:
                     found.shown_bit_per_s = rate_bit_per_s
                 learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()

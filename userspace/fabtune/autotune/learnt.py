@@ -16,6 +16,8 @@ _ALONE, _FAIR = 0.75, 2 / 3
 # Single round trips that show so much more than arrives in any half second: data came in bursts, the line was idle
 # between them.
 _MORE = 0.08
+# They are so much above what a line carries.
+_ABOVE = 0.03
 # So much sent again is the queue's doing.
 WASTED = 0.0003
 OVERFLOW = "queue-overflow"
@@ -57,6 +59,12 @@ class Learnt:
         """What the line showed to carry as far as that is worth a pace, None where it showed nothing."""
         glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + _MORE) * self.line_bit_per_s
         return (self.glimpsed_bit_per_s if glimpsed else self.line_bit_per_s) or None
+
+    @property
+    def flooded_bit_per_s(self) -> float | None:
+        """What a line carries whose queue overflows: single round trips show it where the average has holes."""
+        glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + _ABOVE) * self.line_bit_per_s
+        return self.glimpsed_bit_per_s if glimpsed else self.pace_bit_per_s
 
     def beyond_shown(self, rate_bit_per_s: float | None) -> bool:
         """Tell whether only single round trips have shown such a rate."""

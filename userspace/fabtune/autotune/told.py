@@ -64,7 +64,7 @@ def other_rates() -> tuple[ToldRate, ...]:
     """
     planned, sockets, nics = _seen_here()
     rtts_ms, speeds = [one.min_rtt_ms for one in sockets], {one.speed_bit_per_s for one in nics}
-    if not all(rtts_ms):
+    if not rtts_ms or not all(rtts_ms):
         # One that is not known may be any.
         return ()
     return tuple(

@@ -139,9 +139,12 @@ class View:
     def floods(self) -> bool:
         """Whether what probes for more than there is has so much to send again that it overflows a queue on the path.
 
-        What limits it may be said to be its buffer, or the line, as it takes no loss for congestion.
+        What limits it may be said to be its buffer, or the line, as it takes no loss for congestion.  That of one
+        connection: of several it is not known which of them does.
         """
-        return self.shown is not None and self.shown.probed and self.shown.lost >= _FLOODS
+        shown = self.shown
+        alone = shown is not None and shown.senders == 1 and shown.sent_again
+        return alone and shown is not None and shown.probed and shown.lost >= _FLOODS
 
     @property
     def lossy_line(self) -> bool:

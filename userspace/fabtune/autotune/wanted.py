@@ -93,7 +93,8 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
     if now.overfills or now.floods:
-        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
+        rate = learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
+        yield from _against_overflow(now, tried, rate)
     shares = tuple(
         share
         for way in now.ways
@@ -201,7 +202,7 @@ def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
     """Yield what sends no faster than `rate`, in bit/s, so that the path's queue does not overflow."""
-    overflowing = partial(_overflowing, floods=now.floods)
+    overflowing = partial(_overflowing, flooding=now.main.way if now.floods else "")
     whose = _disks(now, overflowing)
     shares = tuple(share for way in now.ways for share in overflowing(way))
     if now.shown and now.shown.probed and now.shown.lost < WASTED:
@@ -236,8 +237,9 @@ def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
     return lambda way: [share for share in way.liftable if share in shares]
 
 
-def _overflowing(way: Judged, floods: bool) -> list[Share]:
-    if way.at_the_bound or floods:
+def _overflowing(way: Judged, flooding: str) -> list[Share]:
+    """Return what paces a direction that loses, or fills its line, or is the one that floods a queue."""
+    if way.at_the_bound or way.way == flooding:
         sender = _sender(way)
         return [Share(OVERFLOW, 1.0, "a queue on the path that overflows", lifts=_PACING, ends=(sender,), profile=_WAN)]
     lossy = (share for share in way.liftable if share.limiter == LOSS.name)

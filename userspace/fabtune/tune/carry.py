@@ -213,13 +213,14 @@ def differing(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[D
 
 def give_depths_back(kept: Mapping[str, Mapping[str, str]], session: Session) -> list[tuple[str, str]]:
     """Give the disks of `session` that are held short their depth; return (value, reason) of what could not be."""
-    there, known = disks_by_place(session), _transactions()
-    return [
-        (f"{key} of {disk.label}", why)
-        for place, disk in there.items()
-        if place in kept and (was := depth_held.depth_before(kept[place], disk, known))
-        for key, why in _write(disk, {DEPTH: was}).items()
-    ]
+    short = {place: disk for place, disk in disks_by_place(session).items() if depth_held.is_short(kept.get(place, {}))}
+    lost, known = list[tuple[str, str]](), _transactions()
+    for place, disk in short.items():
+        if not _read(disk, (DEPTH,)):
+            lost.append((f"{DEPTH} of {disk.label}", "it cannot be read"))
+        elif was := depth_held.depth_before(kept[place], disk, known):
+            lost += [(f"{key} of {disk.label}", why) for key, why in _write(disk, {DEPTH: was}).items()]
+    return lost
 
 
 def _disowned(kept: Mapping[str, str], device: Device) -> list[tuple[Device, str, str]]:

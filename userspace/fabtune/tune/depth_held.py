@@ -9,16 +9,20 @@ from fabtune.facts import devices
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import tree
 from fabtune.model.device import Device
+from fabtune.tune.lines import HELD
 from fabtune.tune.transaction import Transaction
 
 DEPTH = "device/queue_depth"
-# How few requests are let through, and how many before that.
-_HELD = f"held {DEPTH}"
 
 
 def hold_short(kept: dict[str, str], few: int, was: str) -> None:
     """Note in what is `kept` of a disk that it is to have `few` requests under way for a while, and had `was`."""
-    kept[_HELD] = f"{few} {was}"
+    kept[HELD] = f"{few} {was}"
+
+
+def is_short(kept: Mapping[str, str]) -> bool:
+    """Tell whether what is `kept` of a disk says that it was held short, and nothing that it was let go."""
+    return HELD in kept
 
 
 def depth_before(kept: Mapping[str, str], disk: Device, known: Sequence[Transaction]) -> str | None:
@@ -26,7 +30,7 @@ def depth_before(kept: Mapping[str, str], disk: Device, known: Sequence[Transact
 
     The kernel makes a depth smaller by itself when a target says that its queue is full.
     """
-    few, _, was = kept.get(_HELD, "").partition(" ")
+    few, _, was = kept.get(HELD, "").partition(" ")
     if not few:
         return None
     try:

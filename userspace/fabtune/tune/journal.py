@@ -23,7 +23,7 @@ from fabtune.facts.collect import Host
 from fabtune.host import files, tools, tree
 from fabtune.tune import fault, lines
 from fabtune.tune.lines import VERSION, BeginLine, Line, Logout
-from fabtune.tune.transaction import Step, Transaction, parse, take
+from fabtune.tune.transaction import Step, Transaction, parse, take, without_held
 
 if TYPE_CHECKING:
     from fabtune.tune.plan import Plan
@@ -353,7 +353,9 @@ def owed_values(found: Iterable[Transaction], boot_id: str) -> list[tuple[Logout
         back = transaction.back
         owed += [(one, back[one.session]) for one in away if one.kept and back.get(one.session)]
         owed = [
-            (one, successor) for one, successor in owed if one.session not in transaction.given
+            (one, successor)
+            for one, successor in without_held(owed, transaction.let_go)
+            if one.session not in transaction.given
         ] + transaction.unkept
         away = [one for one in away if one.session not in back] + transaction.away
     return [(one, successor) for one, successor in owed if one.boot_id == boot_id]

@@ -206,6 +206,8 @@ class _OfSession:
 
 # Before a key of what is kept over a re-login: a value that is ours and not set by hand.
 STEP_MARK = "step "
+# Beside a key of what is kept over a new connection: how few requests are let through meanwhile, and how many before.
+HELD = "held device/queue_depth"
 # What a login makes of its record, by the key of the value.
 FROM_RECORD = {
     "device/queue_depth": "node.session.queue_depth",
@@ -248,6 +250,13 @@ class KeptLine(Logout):
     iscsid: str = ""
     at_s: float = 0.0
 
+    def let_go(self) -> "KeptLine":
+        """Return it without the disks' depths that were held short."""
+        kept = {
+            place: {key: value for key, value in values.items() if key != HELD} for place, values in self.kept.items()
+        }
+        return attrs.evolve(self, kept=kept)
+
 
 @attrs.frozen
 class LoginLine(_OfSession):
@@ -265,6 +274,13 @@ class GivenBackLine(_OfSession):
     """What that `logout` line kept is there again, or was said to be lost."""
 
     kind: ClassVar = "given-back"
+
+
+@attrs.frozen
+class LetGoLine(_OfSession):
+    """Each disk that a `kept` line of this session held short has its depth again: a later one is meant."""
+
+    kind: ClassVar = "let-go"
 
 
 @attrs.frozen
@@ -319,8 +335,8 @@ class ClosedLine:
 
 Line = (
     BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | WaitingLine | RestoredLine | PendingLine | DueLine
-    | Logout | KeptLine | LoginLine | GivenBackLine | RefusedLine | PathLine | AppliedLine | ClosedLine
-    | UnconfirmedLine | ConfirmedLine
+    | Logout | KeptLine | LoginLine | GivenBackLine | LetGoLine | RefusedLine | PathLine | AppliedLine
+    | ClosedLine | UnconfirmedLine | ConfirmedLine
 )  # fmt: skip
 KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
 

@@ -8,9 +8,10 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from fabtune.errors import FabtuneError
+from fabtune.facts.collect import this_host
 from fabtune.host import iscsid
 from fabtune.host.sessions import Session, live_sessions
-from fabtune.tune import carry, journal, relogin, signals, successor
+from fabtune.tune import carry, depth_held, journal, relogin, signals, successor
 from fabtune.tune.lines import KeptLine, Logout
 from fabtune.tune.pending import Pending
 from fabtune.tune.transaction import Transaction
@@ -127,11 +128,26 @@ def bring_all_back(boot_id: str, progress: Callable[[str], None]) -> tuple[list[
 
 
 def let_disks_go(boot_id: str) -> None:
-    """Give disks that are held short since a reconnect that was killed their depth.  The caller holds the lock."""
+    """Give disks that are held short since a reconnect that was killed their depth.  The caller holds the lock.
+
+    That of a session without a connection, too: no request is sent for it.
+    """
     for one, session in _owed_values(journal.transactions(), boot_id):
-        if session and session.state == "LOGGED_IN":
+        if session and any(map(depth_held.is_short, one.kept.values())):
             with contextlib.suppress(OSError, FabtuneError):
-                carry.give_depths_back(one.kept, session)
+                if not carry.give_depths_back(one.kept, session):
+                    with relogin.journalled() as log:
+                        successor.note_let_go(session, log)
+
+
+def let_leftovers_go() -> None:
+    """Do so before a load is looked at: what it gains of that is no step's.  Else the next write does."""
+    boot_id = this_host().boot_id
+    with contextlib.suppress(OSError, FabtuneError):
+        owed = _owed_values(journal.transactions(), boot_id)
+        if any(depth_held.is_short(values) for one, _ in owed for values in one.kept.values()):
+            with journal.locked():
+                let_disks_go(boot_id)
 
 
 def give_values_back(boot_id: str, progress: Callable[[str], None]) -> None:

@@ -268,8 +268,11 @@ def connect_anew(
     if daemon is None:
         raise FabtuneError("no iscsid runs; start it, and it makes the connections anew")
     progress(f"new connections in place: {len(sessions)} sessions of this host pause for about {foretold_s:.1f} s")
-    kept = {one.sid: carry.of(one) for one in sessions if one not in known}
-    queues = short_queue.of(sessions, kept)
+    # What an earlier run has held short is nobody's wish.
+    owed.let_disks_go(this_host().boot_id)
+    present = {one.sid: carry.of(one) for one in sessions}
+    queues = short_queue.of(sessions, present)
+    kept = {one.sid: present[one.sid] for one in sessions if one not in known}
     lines = {sid: {place: dict(values) for place, values in found.items()} for sid, found in kept.items()}
     for queue in queues:
         # Who comes after a kill gives it back.
@@ -277,13 +280,23 @@ def connect_anew(
     for one in sessions:
         if one.sid in lines:
             log(successor.connecting(one, lines[one.sid], daemon.since))
-    with short_queue.held(queues, progress):
+
+    def let_go(sids: set[int]) -> None:
+        for one in sessions:
+            if one.sid in sids:
+                successor.note_let_go(one, log)
+
+    with short_queue.held(queues, progress, let_go):
         iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
         found = _start_anew(daemon, sessions, foretold_s)
         if len({queue.sid for queue in queues}) > 1:
             # None is to be kept from the line by the others while its connection is new; one alone has it for itself.
             _wait_for_disks()
-    _wait_for_disks()
+    if not _wait_for_disks():
+        progress(
+            "iscsid still looks at disks, and may set their depth and timeout again: `fabtune verify` tells, and the "
+            "next `fabtune apply`, `tune` or `revert` gives back what is not as it was"
+        )
     owed.give_values_back(this_host().boot_id, progress)
     for session in live_sessions():
         for what, why in carry.follow_record(kept[session.sid], session) if session.sid in kept else ():
@@ -308,11 +321,12 @@ def _start_anew(daemon: Daemon, sessions: Sequence[Session], foretold_s: float) 
         raise NotReconnectedError(str(error)) from error
 
 
-def _wait_for_disks() -> None:
-    """Wait until iscsid has looked at all disks: what it sets of them then would undo ours."""
+def _wait_for_disks() -> bool:
+    """Wait until iscsid has looked at all disks: what it sets of them then would undo ours; tell whether it has."""
     deadline = time.monotonic() + _DISKS_WAIT_S
-    while (daemon := iscsid.running()) and iscsid.looks_at_disks(daemon) and time.monotonic() < deadline:
+    while (daemon := iscsid.running()) and (looks := iscsid.looks_at_disks(daemon)) and time.monotonic() < deadline:
         time.sleep(0.1)
+    return not (daemon and looks)
 
 
 def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: float) -> list[Reconnected]:

@@ -130,8 +130,13 @@ def _under_way(disk: Device) -> int:
 
 
 @contextlib.contextmanager
-def held(queues: Sequence[ShortQueue], progress: Callable[[str], None]) -> Iterator[None]:
-    """Hold `queues` short, as far as they can be, while the body runs; what that takes away is in the journal."""
+def held(
+    queues: Sequence[ShortQueue], progress: Callable[[str], None], let_go: Callable[[set[int]], None]
+) -> Iterator[None]:
+    """Hold `queues` short, as far as they can be, while the body runs; what that takes away is in the journal.
+
+    `let_go` is told the ids of the sessions whose disks all have their depth again.
+    """
     done: list[ShortQueue] = []
     try:
         for one in queues:
@@ -144,6 +149,7 @@ def held(queues: Sequence[ShortQueue], progress: Callable[[str], None]) -> Itera
             progress(f"requests at once until they are there, so that not all are sent again together: {disks}")
         yield
     finally:
-        for one in done:
-            if why := one.let_go():
-                progress(f"{DEPTH} of {one.disk.label} was {one.was} and is not given back yet: {why}")
+        left = {one: why for one in done if (why := one.let_go())}
+        for one, why in left.items():
+            progress(f"{DEPTH} of {one.disk.label} was {one.was} and is not given back yet: {why}")
+        let_go({one.sid for one in queues} - {one.sid for one in left})

@@ -9,7 +9,7 @@ from fabtune.facts.collect import this_host
 from fabtune.host import iscsiadm
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.tune import logout
-from fabtune.tune.lines import GivenBackLine, KeptLine, Line, LoginLine, Logout, PathLine, RefusedLine
+from fabtune.tune.lines import GivenBackLine, KeptLine, LetGoLine, Line, LoginLine, Logout, PathLine, RefusedLine
 from fabtune.tune.unconfirmed import now_s
 
 # Puts one line into the journal; it is on disk when the call returns.  Raises OSError.
@@ -57,6 +57,13 @@ def note_given(away: Logout, log: Log) -> None:
     # Without this line the values are looked at again.
     with contextlib.suppress(OSError):
         log(GivenBackLine(*away.session))
+
+
+def note_let_go(session: Session, log: Log) -> None:
+    """Journal that the disks of `session` that were held short have their depth again."""
+    # Without this line a depth that small is taken for one that is still held.
+    with contextlib.suppress(OSError):
+        log(LetGoLine(str(session.sid), session.identity))
 
 
 def note_path(away: Logout, log: Log) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What one file of the journal says: a transaction, its steps and what was done about them."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fabtune.tune.lines import (
     HoldsLine,
     InheritLine,
     KeptLine,
+    LetGoLine,
     Line,
     LoginLine,
     Logout,
@@ -107,6 +109,8 @@ class Transaction:
     back: dict[tuple[str, str], str] = field(default_factory=dict)
     # Whose kept values were given back, by id and identity.
     given: set[tuple[str, str]] = field(default_factory=set)
+    # Whose disks, held short before, have their depth again, by id and identity.
+    let_go: set[tuple[str, str]] = field(default_factory=set)
     # Logouts of this file whose kept values are still owed to the session that followed, by its id.
     unkept: list[tuple[Logout, str]] = field(default_factory=list)
     # Logged out by this id in this boot, and not taken back by a multipath device at once: id, identity, boot.
@@ -174,6 +178,14 @@ def parse(path: Path, data: bytes, damage: str = "") -> Transaction:
     return transaction
 
 
+def without_held(owed: Iterable[tuple[Logout, str]], let_go: Collection[tuple[str, str]]) -> list[tuple[Logout, str]]:
+    """Return what is `owed` but for the depths of the disks of the sessions that were `let_go`."""
+    return [
+        (one.let_go() if isinstance(one, KeptLine) and one.session in let_go else one, successor)
+        for one, successor in owed
+    ]
+
+
 def take(transaction: Transaction, line: Line) -> None:
     """Add one line to `transaction`.  Raises ValueError for what does not fit."""
     match line:
@@ -202,6 +214,9 @@ def take(transaction: Transaction, line: Line) -> None:
         case GivenBackLine():
             transaction.given.add(line.session)
             transaction.unkept = [(one, sid) for one, sid in transaction.unkept if one.session != line.session]
+        case LetGoLine():
+            transaction.let_go.add(line.session)
+            transaction.unkept = without_held(transaction.unkept, {line.session})
         case PathLine():
             transaction.paths.add((*line.session, line.boot_id))
         case RefusedLine():
