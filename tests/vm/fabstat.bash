@@ -111,6 +111,11 @@ at_most() {
 	[ "$(nproc)" -eq 1 ] && echo "$1" || echo 1e18
 }
 
+# at_least RATIO: the same for what is reached by a clock that waits for nobody.
+at_least() {
+	[ "$(nproc)" -eq 1 ] && echo "$1" || echo 0
+}
+
 # nvme_two_paths NQN [MS]: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms each, or MS.
 nvme_two_paths() {
 	local number port target=/sys/kernel/config/nvmet/subsystems/$1
