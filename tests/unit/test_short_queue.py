@@ -161,6 +161,21 @@ def test_a_depth_that_does_not_come_back_is_told(disk: Disk, monkeypatch: pytest
     assert let_go == [set()]
 
 
+def test_what_could_not_be_held_as_wanted_is_let_go_for_certain(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel took another depth, and the old one only at the second try."""
+    disk.moves(1.8e6)
+    queues, told, let_go, writes = short_queue.of([SESSION], {}), list[str](), list[set[int]](), list[str]()
+
+    def write(device: Device, key: str, value: str) -> None:
+        writes.append(value)
+        disk.set(depth={"4": 3, "32": 3 if writes.count("32") == 1 else 32}[value])
+
+    monkeypatch.setattr(attribute.BACKEND, "write", write)
+    with short_queue.held(queues, told.append, let_go.append):
+        assert disk.depth == 3
+    assert disk.depth == 32 and let_go == [{1}]
+
+
 @pytest.fixture
 def journalled(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What a new connection of SESSION does, and the disk's depth at that time."""

@@ -141,8 +141,7 @@ def held(
     try:
         for one in queues:
             done.append(one)
-            if not one.hold():
-                one.let_go()
+            if not one.hold() and not one.let_go():
                 done.pop()
         if done:
             disks = ", ".join(f"{one.disk.label} {one.few} (of {one.was})" for one in done)
