@@ -9,7 +9,7 @@ import pytest
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
 from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
-from fabtune.autotune import climb as climbing
+from fabtune.autotune import first_look as looking
 from fabtune.autotune.climb import climb
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
@@ -170,7 +170,7 @@ def test_what_losses_hold_is_looked_at_twice_before_the_first_step(
 ) -> None:
     """A gain of a fifth was lost in ten seconds of a sawtooth."""
     monkeypatch.setattr(View, "sawtooth", property(lambda self: self.main.first.limiter == "loss"))
-    monkeypatch.setattr(climbing, "other_disks", lambda *_: None)
+    monkeypatch.setattr(looking, "other_disks", lambda *_: None)
     monkeypatch.setattr(View, "behind", lambda self, _: self)
     before: list[View | BaseException] = [seen(10, limiter) for _ in range(looks - 1)]
     made = climber([*before, seen(20, "line", lifts=())])

@@ -9,7 +9,7 @@ from test_pace_first import losing, paced_first
 from test_shown_line import delivering, lines  # noqa: F401
 from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
-from fabtune.autotune import climb as climbing
+from fabtune.autotune import first_look as looking
 from fabtune.autotune import step as stepping
 from fabtune.autotune import wanted
 from fabtune.autotune.climb import climb
@@ -32,7 +32,7 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Views show a line that carries what moves, of which losses hold back what is `loss`."""
     monkeypatch.setattr(View, "shown_bit_per_s", property(lambda self: 8 * self.ways[0].bytes_per_s))
     monkeypatch.setattr(View, "sawtooth", property(lambda self: self.main.first.limiter == "loss"))
-    monkeypatch.setattr(climbing, "other_disks", lambda *_: None)
+    monkeypatch.setattr(looking, "other_disks", lambda *_: None)
 
 
 @pytest.mark.parametrize("first_mb_per_s", [10, 20])
@@ -85,7 +85,7 @@ def test_two_first_looks_between_which_another_disk_began_are_not_put_together(
     climber: Make,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(climbing, "other_disks", lambda *_: Disturbance("sdb began to move"))
+    monkeypatch.setattr(looking, "other_disks", lambda *_: Disturbance("sdb began to move"))
     climber([seen(20, "loss"), seen(10, "loss"), seen(14, "line", lifts=())])
     (step,) = climb(attrs.evolve(ASKED, most_steps=1), nobody).steps
     assert step.looks == (1, 1) and step.kept

@@ -69,6 +69,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(wanted, "_beside", lambda *_: [])
         monkeypatch.setattr(View, "seen", property(lambda self: [None], lambda self, _: None), raising=False)
         monkeypatch.setattr(View, "missing", [])
+        monkeypatch.setattr(View, "unconnected", [])
         monkeypatch.setattr(View, "rate_doubts", [])
         monkeypatch.setattr(View, "pace_doubts", [])
         monkeypatch.setattr(View, "rates_above", lambda *_: [])

@@ -6,7 +6,8 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.climbed import Climbed
-from fabtune.autotune.disturbed import Witness, other_disks
+from fabtune.autotune.disturbed import Witness
+from fabtune.autotune.first_look import first_look
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
@@ -98,7 +99,7 @@ def climb(
     witness = Witness()
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()
-    now = _first_look(asked, learnt, progress)
+    now = first_look(asked, learnt, progress)
     aim = _aim(asked.goal, now)
     # What a step of this climb is told is what it measured.
     found = Climb(now, now, aim, other_rates=other_rates(), learnt=learnt, witness=witness)
@@ -120,20 +121,6 @@ def climb(
         raise
     found.remarks += _of_path(found)
     return found
-
-
-def _first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -> View:
-    """Return what the load is before any step, and note in `learnt` what it shows of the path."""
-    progress(f"looking for {asked.seconds:g} s ...")
-    now = asked.look()
-    learnt.saw(now)
-    if not now.sawtooth:
-        return now
-    # What losses leave goes up and down for many round trips: how much that is takes longer to see.
-    progress(f"looking for {asked.seconds:g} s more ...")
-    again = asked.look()
-    learnt.saw(again)
-    return again if other_disks(now, again) else again.behind(now)
 
 
 def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:

@@ -91,6 +91,11 @@ class View:
         return words.verdict(self.main)
 
     @property
+    def unconnected(self) -> list[str]:
+        """The disks whose session had no TCP connection of its own while it was looked at."""
+        return [one.device for one in self.seen if not (one.initiator.socket or one.session.rdma)]
+
+    @property
     def rtt_ms(self) -> float | None:
         """The longest of the paths' round trips."""
         return max((one.rtt_ms for one in self.seen if one.rtt_ms), default=None)

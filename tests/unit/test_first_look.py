@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
+"""fabtune tune: what a load is before any step is seen over the connections that it has when all is well."""
+
+import itertools
+import time
+from dataclasses import replace
+
+import attrs
+import pytest
+from test_short_queue import SESSION
+from tuned_looks import ASKED, Make, climber, no_path, paced_line, seen  # noqa: F401
+
+from fabtune.autotune import first_look as looking
+from fabtune.autotune.first_look import first_look
+from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.step import ClimbAsked
+from fabtune.autotune.view import View
+from fabtune.host.sessions import Session
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the session is at each look at it, the last one for good; each look at the clock takes a second."""
+    found, clock = ["LOGGED_IN"], itertools.count()
+
+    def sessions() -> list[Session]:
+        return [replace(SESSION, state=found.pop(0) if len(found) > 1 else found[0])]
+
+    monkeypatch.setattr(looking, "live_sessions", sessions)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
+    return found
+
+
+def first(asked: ClimbAsked = ASKED) -> tuple[View, list[str]]:
+    told: list[str] = []
+    return first_look(asked, Learnt(), told.append), told
+
+
+def test_a_session_that_has_lost_its_connection_is_waited_for(climber: Make, states: list[str]) -> None:
+    """A target ended it for a write's data that came late, and all of the only look fell into its absence."""
+    states[:] = ["FAILED", "FAILED", "FAILED", "LOGGED_IN"]
+    made = climber([seen(10, "line", lifts=())])
+    _, told = first()
+    assert told[0].startswith("without a connection now, waiting for it: iqn.a") and len(made.looks_s) == 1
+    assert not states[1:]
+
+
+def test_one_that_does_not_come_back_is_looked_at_as_it_is(climber: Make, states: list[str]) -> None:
+    states[:] = ["FAILED"]
+    made = climber([seen(10, "line", lifts=())])
+    first()
+    assert time.monotonic() == pytest.approx(looking._BACK_WAIT_S, abs=2) and len(made.looks_s) == 1
+
+
+@pytest.mark.parametrize(("disks", "waits"), [((), True), (("sda",), True), (("sdb",), False)])
+def test_nobody_waits_for_other_disks(climber: Make, states: list[str], disks: tuple[str, ...], waits: bool) -> None:
+    states[:] = ["FAILED"]
+    climber([seen(10, "line", lifts=())])
+    first(attrs.evolve(ASKED, disks=disks))
+    assert (time.monotonic() > 0) == waits
+
+
+@pytest.mark.parametrize(("lost", "looks"), [(0, 1), (1, 2), (2, 3), (3, 3)])
+def test_a_look_without_a_connection_is_another_load_s(
+    climber: Make, states: list[str], monkeypatch: pytest.MonkeyPatch, lost: int, looks: int
+) -> None:
+    made = climber([seen(10 + turn, "line", lifts=()) for turn in range(looks)])
+    monkeypatch.setattr(View, "unconnected", property(lambda self: ["sda"] * (len(made.looks_s) <= lost)))
+    found, told = first()
+    assert found.bytes_per_s == pytest.approx((10 + looks - 1) * 1e6) and len(made.looks_s) == looks
+    assert len([text for text in told if text.startswith("the connection of sda was lost")]) == min(lost, 2)
+
+
+def test_only_tcp_has_a_connection_to_lose() -> None:
+    found = paced_line(None)
+    (one,) = found.seen
+    away = attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=None))
+    rdma = attrs.evolve(away, session=attrs.evolve(away.session, rdma=True))
+    told = [attrs.evolve(found, seen=(each,)).unconnected for each in (one, away, rdma)]
+    assert told == [[], [one.device], []]
