@@ -87,7 +87,7 @@ agree() {
 	done
 	wait_for test -b /dev/nullb0
 	echo none > /sys/block/nullb0/queue/scheduler
-	pinned() { load_disk nullb0 --rw=randread --bs=4k --size=32m --numjobs=2 --cpus_allowed=0,1 --cpus_allowed_policy=split "$@"; }
+	pinned() { load_disk nullb0 --rw=randread --bs=4k --size=32m --numjobs=2 "--cpus_allowed=0,$(($(nproc) - 1))" --cpus_allowed_policy=split "$@"; }
 	pinned --iodepth=3 --number_ios=50
 	expect nullb0 'd.limit_of == "device" and d.limit == 8 and d.highest <= 6 and i.at_limit_ns == 0 and not d.queues'
 	pinned --iodepth=6 --number_ios=500 &
