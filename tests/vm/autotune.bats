@@ -81,7 +81,7 @@ window() {
 	climber=$!
 	# The first look is long, too.
 	until_true '[ "$(window)" = 0 ]' || { cat told; false; }
-	until_true 'fabtune history | grep -q "in force"'
+	until_true 'fabtune history | grep -Eq "on trial|unconfirmed"'
 	kill -TERM $climber
 	status=0
 	wait $climber || status=$?
