@@ -11,12 +11,14 @@ import pytest
 from test_short_queue import SESSION
 from tuned_looks import ASKED, Make, climber, no_path, paced_line, seen  # noqa: F401
 
-from fabtune.autotune import first_look as looking
 from fabtune.autotune.first_look import first_look
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
+from fabtune.host import iscsid
+from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
+from fabtune.tune import reconnect
 
 
 @pytest.fixture
@@ -27,7 +29,9 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def sessions() -> list[Session]:
         return [replace(SESSION, state=found.pop(0) if len(found) > 1 else found[0])]
 
-    monkeypatch.setattr(looking, "live_sessions", sessions)
+    monkeypatch.setattr(reconnect, "live_sessions", sessions)
+    monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
+    monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     return found
 
@@ -50,7 +54,7 @@ def test_one_that_does_not_come_back_is_looked_at_as_it_is(climber: Make, states
     states[:] = ["FAILED"]
     made = climber([seen(10, "line", lifts=())])
     first()
-    assert time.monotonic() == pytest.approx(looking._BACK_WAIT_S, abs=2) and len(made.looks_s) == 1
+    assert time.monotonic() == pytest.approx(reconnect._BACK_WAIT_S, abs=2) and len(made.looks_s) == 1
 
 
 @pytest.mark.parametrize(("disks", "waits"), [((), True), (("sda",), True), (("sdb",), False)])

@@ -8,10 +8,10 @@ from fabtune.autotune.disturbed import other_disks
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.tune import reconnect
 
-# A target that gets a write's data too late ends the connection; iscsid has another one within seconds, or not soon.
-_BACK_WAIT_S, _MOST_LOOKS = 20.0, 3
+# A target that gets a write's data too late ends the connection, again and again perhaps.
+_MOST_LOOKS = 3
 # Until all that waited is under way again.
 _AGAIN_S = 2.0
 
@@ -34,29 +34,18 @@ def first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None
 
 def _connected(asked: ClimbAsked, progress: Callable[[str], None]) -> View:
     """Return a look in which all sessions keep their connection, or the last one of some."""
+    found = _look(asked, progress)
     for _ in range(_MOST_LOOKS - 1):
-        _wait_for_connections(asked, progress)
-        progress(f"looking for {asked.seconds:g} s ...")
-        if not (lost := (found := asked.look()).unconnected):
-            return found
+        if not (lost := found.unconnected):
+            break
         progress(f"the connection of {', '.join(lost)} was lost meanwhile; looking again ...")
-    _wait_for_connections(asked, progress)
+        found = _look(asked, progress)
+    return found
+
+
+def _look(asked: ClimbAsked, progress: Callable[[str], None]) -> View:
+    """Look once the sessions of these disks that have just lost their connection have one, if that is soon."""
+    if reconnect.wait_for_lost(progress, lambda: None, asked.disks):
+        time.sleep(_AGAIN_S)
     progress(f"looking for {asked.seconds:g} s ...")
     return asked.look()
-
-
-def _wait_for_connections(asked: ClimbAsked, progress: Callable[[str], None]) -> None:
-    """Wait until the sessions of these disks that have just lost their connection have one, if that is soon."""
-    if not (lost := _failed(asked)):
-        return
-    progress(f"without a connection now, waiting for it: {', '.join(one.label for one in lost)}")
-    deadline = time.monotonic() + _BACK_WAIT_S
-    while _failed(asked) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    time.sleep(_AGAIN_S)
-
-
-def _failed(asked: ClimbAsked) -> list[Session]:
-    """Return the sessions without a connection of the disks that were asked for, or of all."""
-    failed = [one for one in live_sessions() if one.state == "FAILED"]
-    return [one for one in failed if not asked.disks or not set(asked.disks).isdisjoint(one.luns)]

@@ -57,14 +57,17 @@ class Learnt:
     @property
     def pace_bit_per_s(self) -> float | None:
         """What the line showed to carry as far as that is worth a pace, None where it showed nothing."""
-        glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + _MORE) * self.line_bit_per_s
-        return (self.glimpsed_bit_per_s if glimpsed else self.line_bit_per_s) or None
+        return self._pace(_MORE)
 
     @property
     def flooded_bit_per_s(self) -> float | None:
         """What a line carries whose queue overflows: single round trips show it where the average has holes."""
-        glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + _ABOVE) * self.line_bit_per_s
-        return self.glimpsed_bit_per_s if glimpsed else self.pace_bit_per_s
+        return self._pace(_ABOVE)
+
+    def _pace(self, above: float) -> float | None:
+        """Return what single round trips showed if that is so much above what arrived at best, else that."""
+        glimpsed = not self.glimpsed_in_vain and self.glimpsed_bit_per_s > (1 + above) * self.line_bit_per_s
+        return (self.glimpsed_bit_per_s if glimpsed else self.line_bit_per_s) or None
 
     def beyond_shown(self, rate_bit_per_s: float | None) -> bool:
         """Tell whether only single round trips have shown such a rate."""

@@ -148,8 +148,9 @@ class View:
         connection: of several it is not known which of them does.
         """
         shown = self.shown
-        alone = shown is not None and shown.senders == 1 and shown.sent_again
-        return alone and shown is not None and shown.probed and shown.lost >= _FLOODS
+        if shown is None or shown.senders > 1 or not shown.sent_again:
+            return False
+        return shown.probed and shown.lost >= _FLOODS
 
     @property
     def lossy_line(self) -> bool:

@@ -133,7 +133,7 @@ def let_disks_go(boot_id: str) -> None:
     That of a session without a connection, too: no request is sent for it.
     """
     for one, session in _owed_values(journal.transactions(), boot_id):
-        if session and any(map(depth_held.is_short, one.kept.values())):
+        if session and _holds_short(one):
             with contextlib.suppress(OSError, FabtuneError):
                 if not carry.give_depths_back(one.kept, session):
                     with relogin.journalled() as log:
@@ -141,13 +141,16 @@ def let_disks_go(boot_id: str) -> None:
 
 
 def let_leftovers_go() -> None:
-    """Do so before a load is looked at: what it gains of that is no step's.  Else the next write does."""
+    """Let disks go before a load is looked at: what it gains of that is no step's.  Else the next write does."""
     boot_id = this_host().boot_id
     with contextlib.suppress(OSError, FabtuneError):
-        owed = _owed_values(journal.transactions(), boot_id)
-        if any(depth_held.is_short(values) for one, _ in owed for values in one.kept.values()):
+        if any(_holds_short(one) for one, _ in _owed_values(journal.transactions(), boot_id)):
             with journal.locked():
                 let_disks_go(boot_id)
+
+
+def _holds_short(one: Logout) -> bool:
+    return any(map(depth_held.is_short, one.kept.values()))
 
 
 def give_values_back(boot_id: str, progress: Callable[[str], None]) -> None:

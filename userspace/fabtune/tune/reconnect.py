@@ -211,7 +211,8 @@ def in_place(
     rest = [one for one in pending if one.action != RECONNECT]
     if not asked:
         return [], rest
-    sessions = _once_back(progress, interrupt)
+    wait_for_lost(progress, interrupt.check)
+    sessions = live_sessions()
     foretold_s = longest_pause_s(sessions, {})
     reason = why_not(sessions, foretold_s, longest_pause_s(sessions, _waits_before()) if way_back else 0.0)
     if reason:
@@ -222,21 +223,24 @@ def in_place(
     return done, left_to_do(rest, sessions)
 
 
-def _once_back(progress: Callable[[str], None], interrupt: signals.Stop) -> list[Session]:
-    """Return all sessions, those that have just lost their connection back, if that does not take long.
+def wait_for_lost(progress: Callable[[str], None], check: Callable[[], None], disks: Collection[str] = ()) -> bool:
+    """Wait until the sessions that have just lost their connection have one, if that is soon; tell whether any had not.
 
-    Raises KeyboardInterrupt.
+    Of `disks` alone, where some are named.  `check` is called meanwhile, and what it raises is raised.
     """
-    found, deadline = live_sessions(), time.monotonic() + _BACK_WAIT_S
-    if _why_not_by(iscsid.running()):
-        return found
-    if lost := [one.label for one in found if one.state == "FAILED"]:
-        progress(f"without a connection now, waiting for it: {', '.join(lost)}")
-    while any(one.state == "FAILED" for one in found) and iscsid.running() and time.monotonic() < deadline:
-        interrupt.check()
+
+    def lost() -> list[Session]:
+        failed = [one for one in live_sessions() if one.state == "FAILED"]
+        return [one for one in failed if not disks or not set(disks).isdisjoint(one.luns)]
+
+    if _why_not_by(iscsid.running()) or not (found := lost()):
+        return False
+    progress(f"without a connection now, waiting for it: {', '.join(one.label for one in found)}")
+    deadline = time.monotonic() + _BACK_WAIT_S
+    while lost() and iscsid.running() and time.monotonic() < deadline:
+        check()
         time.sleep(0.1)
-        found = live_sessions()
-    return found
+    return True
 
 
 def left_to_do(tasks: Sequence[Pending], sessions: Sequence[Session]) -> list[Pending]:
