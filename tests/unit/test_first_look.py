@@ -5,12 +5,14 @@
 import itertools
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import attrs
 import pytest
 from test_short_queue import SESSION
 from tuned_looks import ASKED, Make, climber, no_path, paced_line, seen  # noqa: F401
 
+from fabtune.autotune import first_look as looking
 from fabtune.autotune.first_look import first_look
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
@@ -30,6 +32,9 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return [replace(SESSION, state=found.pop(0) if len(found) > 1 else found[0])]
 
     monkeypatch.setattr(reconnect, "live_sessions", sessions)
+    monkeypatch.setattr(looking, "live_sessions", sessions)
+    monkeypatch.setattr(looking, "established", list)
+    monkeypatch.setattr(looking, "Connections", lambda _: SimpleNamespace(of=lambda session: True))
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
@@ -74,6 +79,21 @@ def test_a_look_without_a_connection_is_another_load_s(
     found, told = first()
     assert found.bytes_per_s == pytest.approx((10 + looks - 1) * 1e6) and len(made.looks_s) == looks
     assert len([text for text in told if text.startswith("the connection of sda was lost")]) == min(lost, 2)
+
+
+@pytest.mark.parametrize(("state", "visible", "looks"), [
+    ("LOGGED_IN", True, 3), ("FAILED", False, 3), ("LOGGED_IN", False, 1),
+])  # fmt: skip
+def test_a_connection_that_is_never_seen_was_not_lost(
+    climber: Make, states: list[str], monkeypatch: pytest.MonkeyPatch, state: str, visible: bool, looks: int
+) -> None:
+    """It is another network namespace's, or an adapter's that does TCP by itself: three looks tell no more than one."""
+    states[:] = [state]
+    made = climber([seen(10, "line", lifts=()) for _ in range(looks)])
+    monkeypatch.setattr(View, "unconnected", ["sda"])
+    monkeypatch.setattr(looking, "Connections", lambda _: SimpleNamespace(of=lambda session: visible or None))
+    first()
+    assert len(made.looks_s) == looks
 
 
 def test_only_tcp_has_a_connection_to_lose() -> None:

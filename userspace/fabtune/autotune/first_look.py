@@ -8,6 +8,8 @@ from fabtune.autotune.disturbed import other_disks
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
+from fabtune.host.sessions import Connections, live_sessions
+from fabtune.host.sockets import established
 from fabtune.tune import reconnect
 
 # A target that gets a write's data too late ends the connection, again and again perhaps.
@@ -36,11 +38,20 @@ def _connected(asked: ClimbAsked, progress: Callable[[str], None]) -> View:
     """Return a look in which all sessions keep their connection, or the last one of some."""
     found = _look(asked, progress)
     for _ in range(_MOST_LOOKS - 1):
-        if not (lost := found.unconnected):
+        if not (lost := _lost(found)):
             break
         progress(f"the connection of {', '.join(lost)} was lost meanwhile; looking again ...")
         found = _look(asked, progress)
     return found
+
+
+def _lost(found: View) -> list[str]:
+    """Return the disks whose connection was lost in that look: one that is not to be seen now either may never be."""
+    if not (unseen := found.unconnected):
+        return []
+    sessions, ends = live_sessions(), Connections(established())
+    there = [disk for one in sessions if one.state == "FAILED" or ends.of(one) for disk in one.luns]
+    return [disk for disk in unseen if disk in there]
 
 
 def _look(asked: ClimbAsked, progress: Callable[[str], None]) -> View:
