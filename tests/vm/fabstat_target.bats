@@ -212,7 +212,7 @@ remove_target() {
 	kill -INT $io
 	wait $io || true
 	python3 - "$(at_most 1)" <<-'PYTHON'
-		import json, sys
+		import json, os, sys
 		# Times of parts add up on the virtual clock; by the real one the two ends' looks begin and end apart.
 		loose = float(sys.argv[1])
 		(device,) = json.load(open("/tmp/why.json"))["devices"]
@@ -229,8 +229,13 @@ remove_target() {
 		# Each part is rounded to a us.
 		assert abs(sum(parts.values()) - (ours["block_ms"] or ours["total_ms"])) < 5e-4 * len(parts)
 		assert parts["rest"] < 0.1 * ours["device_ms"] * loose
-		# What counts in iSCSI's own queues takes its types from the running kernel: it must load on each of them.
-		assert not [one for one in seen["missing"] if "own iSCSI queue" in one], seen["missing"]
+		missing = [one for one in seen["missing"] if "own iSCSI queue" in one]
+		# It is traced function by function, which the small debug kernels cannot; that is said.
+		traces = os.path.exists("/sys/kernel/tracing/available_filter_functions")
+		assert bool(missing) != traces, seen["missing"]
+		if not traces:
+		    sys.exit()
+		# It takes its types from the running kernel: it must load on each of them.
 		queues = [seen[end]["queue"]["read"] for end in ("initiator", "target")]
 		assert all(0 < one["sent_ms"] <= one["queued_ms"] < 0.1 * ours["device_ms"] * loose for one in queues), queues
 		assert abs(parts["queue"] - sum(one["queued_ms"] for one in queues)) <= 1e-3, (parts, queues)
