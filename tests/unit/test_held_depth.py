@@ -3,6 +3,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -75,7 +76,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Initiator:
     monkeypatch.setattr(carry, "require", lambda *_: "udevadm")
     monkeypatch.setattr(iscsid, "running", lambda: daemons[-1])
     monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
-    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s: None)
+    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s, meanwhile: None)
     monkeypatch.setattr(iscsid, "looks_at_disks", lambda daemon: False)
     monkeypatch.setattr(iscsid, "start_anew", lambda daemon: daemons.append(Daemon(44, "8", 44)))
     monkeypatch.setattr(reconnect, "why_not", lambda *_: "")
@@ -145,7 +146,7 @@ def test_once_it_is_back_a_smaller_one_is_meant(host: Initiator, monkeypatch: py
     held = [short_queue.ShortQueue(1, host.place, carry.disks_by_place(host.session)[host.place], "32", 4)]
     monkeypatch.setattr(short_queue, "of", lambda sessions, kept: held)
 
-    def refuse(daemon: Daemon, wait_s: float) -> None:
+    def refuse(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> None:
         assert host.depth == "4"
         raise FabtuneError("a disk does not answer")
 

@@ -157,7 +157,7 @@ def test_time_in_which_iscsid_still_looks_at_disks_is_no_pause_and_uses_up_no_pa
         back_s.append(now_s[0] + 2)
 
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
-    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s: spend(60))
+    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s, meanwhile: spend(60))
     monkeypatch.setattr(iscsid, "start_anew", start_anew)
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     monkeypatch.setattr(time, "sleep", spend)

@@ -2,6 +2,7 @@
 """How few requests are let through while a connection is made anew, and that the depth comes back however that ends."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -147,6 +148,22 @@ def test_the_depth_comes_back_unless_somebody_has_written_another(disk: Disk) ->
     assert disk.depth == 64 and let_go == [{1}, {1}]
 
 
+def test_what_iscsid_lets_go_is_held_again(disk: Disk) -> None:
+    """Each child of its that has looked at a disk writes the record's depth; the next one's looks wait the longer."""
+    disk.moves(1.8e6)
+    with short_queue.held(short_queue.of([SESSION], {}), lambda text: None, lambda sids: None) as hold_again:
+        disk.set(depth=32)
+        hold_again()
+        assert disk.depth == 4
+        # The kernel's, and somebody else's.
+        for depth in (3, 64):
+            disk.set(depth)
+            hold_again()
+            assert disk.depth == depth
+        disk.set(depth=32)
+    assert disk.depth == 32
+
+
 def test_a_depth_that_does_not_come_back_is_told(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.moves(1.8e6)
     queues, told = short_queue.of([SESSION], {}), list[str]()
@@ -182,10 +199,10 @@ def journalled(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, i
     done: list[tuple[str, int]] = []
     disk.moves(1.8e6)
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
-    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s: done.append(("look", disk.depth)))
+    monkeypatch.setattr(iscsid, "let_look", lambda daemon, wait_s, meanwhile: done.append(("look", disk.depth)))
     monkeypatch.setattr(iscsid, "start_anew", lambda daemon: done.append(("anew", disk.depth)))
     monkeypatch.setattr(reconnect, "_watch", lambda *_: [])
-    monkeypatch.setattr(reconnect, "_wait_for_disks", lambda: done.append(("disks", disk.depth)))
+    monkeypatch.setattr(reconnect, "_wait_for_disks", lambda *_: done.append(("disks", disk.depth)))
     monkeypatch.setattr(reconnect, "live_sessions", lambda: [SESSION])
     monkeypatch.setattr(owed, "give_values_back", lambda boot_id, progress: done.append(("given", disk.depth)))
     monkeypatch.setattr(carry, "of", lambda session: {PLACE: {}})
@@ -212,6 +229,19 @@ def test_few_are_let_through_from_before_iscsid_ends(
     shared = [("disks", 4)] * (sessions > 1)
     assert journalled == [*logged, ("look", 4), ("anew", 4), *shared, *let_go, ("disks", 32), ("given", 32)]
     assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}] * sessions
+
+
+def test_they_stay_few_while_iscsid_looks_at_one_disk_after_another(
+    disk: Disk, journalled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> None:
+        disk.set(depth=32)
+        meanwhile()
+        journalled.append(("look", disk.depth))
+
+    monkeypatch.setattr(iscsid, "let_look", look)
+    reconnect.connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
+    assert journalled == [("look", 4), ("anew", 4), ("disks", 32), ("given", 32)]
 
 
 def held_four() -> carry.Values:

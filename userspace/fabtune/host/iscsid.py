@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,16 +206,17 @@ class EndedError(FabtuneError):
     """iscsid was told to end, and no other one is there."""
 
 
-def let_look(daemon: Daemon, wait_s: float) -> None:
+def let_look(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> None:
     """Wait until no child of `daemon` looks at disks, so long at most: its sessions carry on meanwhile.
 
-    While it waits for one no signal ends it, and no other iscsid starts beside it.  Raises FabtuneError where one does
-    not end.
+    `meanwhile` is called again and again.  While it waits for one no signal ends it, and no other iscsid starts beside
+    it.  Raises FabtuneError where one does not end.
     """
     deadline = time.monotonic() + wait_s
     while looks_at_disks(daemon):
         if time.monotonic() > deadline:
             raise FabtuneError("iscsid looks at a disk that does not answer, and was left as it is")
+        meanwhile()
         time.sleep(0.1)
 
 

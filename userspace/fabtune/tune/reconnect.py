@@ -290,12 +290,12 @@ def connect_anew(
             if one.sid in sids:
                 successor.note_let_go(one, log)
 
-    with short_queue.held(queues, progress, let_go):
-        iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S)
+    with short_queue.held(queues, progress, let_go) as hold_again:
+        iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S, hold_again)
         found = _start_anew(daemon, sessions, foretold_s)
         if len({queue.sid for queue in queues}) > 1:
             # None is to be kept from the line by the others while its connection is new; one alone has it for itself.
-            _wait_for_disks()
+            _wait_for_disks(hold_again)
     if not _wait_for_disks():
         progress(
             "iscsid still looks at disks, and may set their depth and timeout again: `fabtune verify` tells, and the "
@@ -325,10 +325,14 @@ def _start_anew(daemon: Daemon, sessions: Sequence[Session], foretold_s: float) 
         raise NotReconnectedError(str(error)) from error
 
 
-def _wait_for_disks() -> bool:
-    """Wait until iscsid has looked at all disks: what it sets of them then would undo ours; tell whether it has."""
+def _wait_for_disks(meanwhile: Callable[[], None] = lambda: None) -> bool:
+    """Wait until iscsid has looked at all disks: what it sets of them then would undo ours; tell whether it has.
+
+    `meanwhile` is called again and again.
+    """
     deadline = time.monotonic() + _DISKS_WAIT_S
     while (daemon := iscsid.running()) and (looks := iscsid.looks_at_disks(daemon)) and time.monotonic() < deadline:
+        meanwhile()
         time.sleep(0.1)
     return not (daemon and looks)
 

@@ -50,6 +50,12 @@ class ShortQueue:
             return attribute.BACKEND.read(self.disk, DEPTH) == str(self.few)
         return False
 
+    def hold_again(self) -> None:
+        """Hold it once more where its depth is as before: iscsid writes its record's when it has looked at the disk."""
+        with contextlib.suppress(FabtuneError):
+            if attribute.BACKEND.read(self.disk, DEPTH) == self.was:
+                attribute.BACKEND.write(self.disk, DEPTH, str(self.few))
+
     def let_go(self) -> str:
         """Give the depth back, unless a larger one has been written since; return why it is not back, '' if it is."""
         try:
@@ -132,12 +138,18 @@ def _under_way(disk: Device) -> int:
 @contextlib.contextmanager
 def held(
     queues: Sequence[ShortQueue], progress: Callable[[str], None], let_go: Callable[[set[int]], None]
-) -> Iterator[None]:
+) -> Iterator[Callable[[], None]]:
     """Hold `queues` short, as far as they can be, while the body runs; what that takes away is in the journal.
 
-    `let_go` is told the ids of the sessions whose disks all have their depth again.
+    Yields what holds those again that iscsid has let go, for the body to call while it waits.  `let_go` is told the ids
+    of the sessions whose disks all have their depth again.
     """
     done: list[ShortQueue] = []
+
+    def hold_again() -> None:
+        for one in done:
+            one.hold_again()
+
     try:
         for one in queues:
             done.append(one)
@@ -146,7 +158,7 @@ def held(
         if done:
             disks = ", ".join(f"{one.disk.label} {one.few} (of {one.was})" for one in done)
             progress(f"requests at once until they are there, so that not all are sent again together: {disks}")
-        yield
+        yield hold_again
     finally:
         left = {one: why for one in done if (why := one.let_go())}
         for one, why in left.items():
