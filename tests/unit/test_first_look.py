@@ -12,8 +12,9 @@ import pytest
 from test_short_queue import SESSION
 from tuned_looks import ASKED, Make, climber, no_path, paced_line, seen  # noqa: F401
 
+from fabtune.autotune import climb as climbing
 from fabtune.autotune import first_look as looking
-from fabtune.autotune.first_look import first_look
+from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
@@ -103,3 +104,31 @@ def test_only_tcp_has_a_connection_to_lose() -> None:
     rdma = attrs.evolve(away, session=attrs.evolve(away.session, rdma=True))
     told = [attrs.evolve(found, seen=(each,)).unconnected for each in (one, away, rdma)]
     assert told == [[], [one.device], []]
+
+
+@pytest.mark.parametrize(
+    ("limiters", "rises_s", "looks"),
+    [(("loss",), 1.0, 1), (("loss", "loss"), 2.0, 2), (("loss", "line"), 2.0, 2), (("line",), 2.0, 1)],
+)
+def test_a_lucky_stretch_between_two_losses_is_not_what_the_next_step_is_to_be_better_than(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, limiters: tuple[str, ...], rises_s: float, looks: int
+) -> None:
+    """A step that stays was looked at once, and the rise after a loss takes half of that."""
+    monkeypatch.setattr(View, "sawtooth", property(lambda self: self.main.first.limiter == "loss"))
+    monkeypatch.setattr(View, "shown", SimpleNamespace(recovery_s=rises_s))
+    monkeypatch.setattr(Learnt, "saw", lambda self, look: None)
+    first, *others = (seen(mb_per_s, limiter) for mb_per_s, limiter in zip((7, 9), limiters, strict=False))
+    climber(list(others))
+    found = of_several_sawteeth(ASKED, Learnt(), first, lambda text: None)
+    # A line that is full in the second look is not full.
+    assert (found.looks, found.main.first.limiter) == (looks, limiters[0])
+    assert found.bytes_per_s == pytest.approx(8e6 if looks == 2 else 7e6)
+    assert found.blocks_bytes_per_s == sum((one.blocks_bytes_per_s for one in (first, *others)), ())
+
+
+def test_what_stays_is_looked_at_for_so_long(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    longer = seen(19, "load", lifts=())
+    monkeypatch.setattr(climbing, "of_several_sawteeth", lambda asked, learnt, now, progress: longer)
+    climber([seen(10, "receive-window"), seen(20, "load", lifts=())])
+    found = climbing.climb(ASKED, lambda text: None)
+    assert [one.kept for one in found.steps] == [True] and found.last is longer

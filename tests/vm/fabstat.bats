@@ -154,6 +154,7 @@ all_books_close() {
 @test "requests that began before load are counted as unmatched, and only they" {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16)
 	# Jiffies: a minute, long enough for a slow kernel.
+	echo 300 > "/sys/block/$disk/device/timeout"
 	echo 15000 > $DELAY
 	fio --name=early "--filename=/dev/$disk" --rw=randread --bs=4k --iodepth=7 --number_ios=7 --size=1m --direct=1 --ioengine=libaio --output=/tmp/early.log &
 	wait_for some_in_flight

@@ -42,13 +42,13 @@ ten_reads() {
 
 @test "TASK SET FULL, as older kernels inject it: at a full queue" {
 	# Long enough that the queue is full most of the time on a slow kernel, too.
-	disk=$(scsi_debug_disk ndelay=20000000 dev_size_mb=16 statistics=1)
+	disk=$(scsi_debug_disk ndelay=999999999 dev_size_mb=16 statistics=1)
 	echo 4 > "/sys/block/$disk/device/queue_depth"
 	echo 5 > /sys/bus/pseudo/drivers/scsi_debug/every_nth
 	load_fabstat
 	echo 0x800 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	# From 5.11 on the status comes with DID_ABORT, so the midlayer fails the request.
-	load_disk "$disk" --rw=randread --bs=4k --iodepth=8 --number_ios=200 --size=1m --continue_on_error=io || true
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=8 --number_ios=100 --size=400k --continue_on_error=io || true
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	expect "$disk" 'events["task_set_full"] >= 10 and events["task_set_full"] == read.errors + read.sent_back == i.queue_full' \
 		'books and d.in_flight == 0'

@@ -7,7 +7,7 @@ import attrs
 
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness
-from fabtune.autotune.first_look import first_look
+from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
@@ -145,7 +145,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                     once_more.add(climbed.limiters)
                     continue
             elif climbed.kept:
-                now = found.last = after
+                now = found.last = of_several_sawteeth(asked, learnt, after, progress)
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
             beyond_shown = learnt.beyond_shown(rate_bit_per_s)
             if not climbed.kept:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What a load is before any step: over the connections that it has when all is well, and for long enough."""
+"""What a load is before a step: over the connections that it has when all is well, and for long enough."""
 
 import time
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from fabtune.tune import reconnect
 
 # A target that gets a write's data too late ends the connection, again and again perhaps.
 _MOST_LOOKS = 3
+# So often at least the rise after a loss fits into what a step is judged against.
+_SAWTEETH = 3
 # Until all that waited is under way again.
 _AGAIN_S = 2.0
 
@@ -25,13 +27,33 @@ def first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None
     """
     now = _connected(asked, progress)
     learnt.saw(now)
+    # What losses leave goes up and down for many round trips: how much that is takes longer to see.
     if not now.sawtooth:
         return now
-    # What losses leave goes up and down for many round trips: how much that is takes longer to see.
+    again = _again(asked, learnt, progress)
+    return again if other_disks(now, again) else again.behind(now)
+
+
+def of_several_sawteeth(asked: ClimbAsked, learnt: Learnt, now: View, progress: Callable[[str], None]) -> View:
+    """Return what a load is that the next step is judged against: as a lucky stretch of its sawtooth shows it, or not.
+
+    `now` is what was seen of it so far.  Raises as `ClimbAsked.look`.
+    """
+    rises_s = now.shown.recovery_s if now.sawtooth and now.shown else 0.0
+    if rises_s <= now.looks * asked.seconds / _SAWTEETH:
+        return now
+    again = _again(asked, learnt, progress)
+    if other_disks(now, again):
+        return again
+    # Where losses are rare the line is full for as long as one look, and less than that on average.
+    return again.behind(now) if again.sawtooth else now.ahead_of(again)
+
+
+def _again(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -> View:
     progress(f"looking for {asked.seconds:g} s more ...")
     again = asked.look()
     learnt.saw(again)
-    return again if other_disks(now, again) else again.behind(now)
+    return again
 
 
 def _connected(asked: ClimbAsked, progress: Callable[[str], None]) -> View:

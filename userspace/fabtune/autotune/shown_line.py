@@ -21,7 +21,7 @@ _NONE_LOST = 0.5
 # A queue makes round trips longer than they vary by themselves, and than this share of them (jitter that keeps packets
 # in order looks like a short one); there for that share of a look at least it says what the line leaves a sender that
 # has this much waiting of what is in flight.
-_DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.35, 0.6, 0.5
+_DEVIATIONS, _LONGER, _FOR_LONG, _WAITING = 4, 0.3, 0.5, 0.5
 # A queue that others fill, too, wanders; jitter that keeps packets in order makes all of them late by nearly as much:
 # round trips differ less from moment to moment then than from packet to packet.
 _WANDERS = 1.5

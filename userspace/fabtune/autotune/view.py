@@ -16,7 +16,7 @@ from fabtune.model.path import LINUX_FRAMING
 from fabtune.tune.lift import TO_PROFILE, with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
-from fabtune.why.limiters.congestion import LOSS
+from fabtune.why.limiters.congestion import CONGESTION, LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
 from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
@@ -57,6 +57,14 @@ class View:
             self, blocks_bytes_per_s=earlier.blocks_bytes_per_s + self.blocks_bytes_per_s,
             times=earlier.times + self.times, sent_again_shares=earlier.sent_again_shares + self.sent_again_shares,
             earlier_bytes_per_s=(*earlier.earlier_bytes_per_s, earlier.bytes_per_s),
+        )  # fmt: skip
+
+    def ahead_of(self, later: "View") -> "View":
+        """Return this look, which shows what limits, with the figures of a later one at the same values."""
+        return attrs.evolve(
+            self, blocks_bytes_per_s=self.blocks_bytes_per_s + later.blocks_bytes_per_s,
+            times=self.times + later.times, sent_again_shares=self.sent_again_shares + later.sent_again_shares,
+            earlier_bytes_per_s=(*self.earlier_bytes_per_s, later.bytes_per_s),
         )  # fmt: skip
 
     @property
@@ -204,8 +212,8 @@ class View:
 
     @property
     def losing(self) -> frozenset[tuple[str, str]]:
-        """Which disks' directions those are, and no other disk's."""
-        return frozenset((way.device, way.way) for way in self.ways if _loses(way))
+        """Which disks' directions those are, or losses before the look, which left a small window; no other disk's."""
+        return frozenset((way.device, way.way) for way in self.ways if _loses(way) or _still_small(way))
 
     @property
     def queue_on_path(self) -> bool:
@@ -303,6 +311,10 @@ def _is_paced(way: Judged, seen: Observation) -> bool:
 
 def _loses(way: Judged) -> bool:
     return any(one.limiter == LOSS.name for one in way.liftable)
+
+
+def _still_small(way: Judged) -> bool:
+    return any(one.limiter == CONGESTION.name for one in way.liftable)
 
 
 def _carried(way: OneWay) -> float:
