@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """How few requests are let through while a connection is made anew, and that the depth comes back however that ends."""
 
+import shutil
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +29,7 @@ from fabtune.tune.undo import undo
 
 SESSION = Session(1, "iqn.a", "10.0.0.1:3260", "default", "LOGGED_IN", "10.0.0.1", 3260, 0, ("sda",), 128, {})
 PLACE = "LUN 0"
+_LET_LOOK = iscsid.let_look
 
 
 class Disk:
@@ -42,7 +43,7 @@ class Disk:
         (directory / "device").mkdir(parents=True)
         self.set(depth=32)
         self._tell()
-        monkeypatch.setattr(time, "sleep", self._pass)
+        monkeypatch.setattr(time, "sleep", self.passes)
 
     @property
     def depth(self) -> int:
@@ -54,7 +55,7 @@ class Disk:
     def moves(self, bytes_per_s: float, request_bytes: int = 256 << 10) -> None:
         self.rate, self.request_bytes = int(bytes_per_s), request_bytes
 
-    def _pass(self, seconds: float) -> None:
+    def passes(self, seconds: float) -> None:
         self.writes += round(self.rate * seconds / self.request_bytes)
         self.bytes = self.writes * self.request_bytes
         self._tell()
@@ -231,17 +232,48 @@ def test_few_are_let_through_from_before_iscsid_ends(
     assert kept == [{PLACE: {"held device/queue_depth": "4 32"}}] * sessions
 
 
-def test_they_stay_few_while_iscsid_looks_at_one_disk_after_another(
-    disk: Disk, journalled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_they_stay_few_when_iscsid_has_looked_at_a_disk(
+    disk: Disk, journalled: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, sessions: int
 ) -> None:
-    def look(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> None:
-        disk.set(depth=32)
-        meanwhile()
-        journalled.append(("look", disk.depth))
+    """The last that each child of its does is to write the record's depth; the new iscsid's does, too."""
+    looks = [True, True, False]
 
-    monkeypatch.setattr(iscsid, "let_look", look)
-    reconnect.connect_anew([SESSION], 1.0, lambda text: None, lambda line: None)
-    assert journalled == [("look", 4), ("anew", 4), ("disks", 32), ("given", 32)]
+    def child_ends(seconds: float) -> None:
+        if seconds == 0.1:
+            disk.set(depth=32)
+        else:
+            disk.passes(seconds)
+
+    def back(*words: object) -> list[reconnect.Reconnected]:
+        disk.set(depth=32)
+        meanwhile = words[-1]
+        assert callable(meanwhile)
+        meanwhile()
+        return []
+
+    monkeypatch.setattr(iscsid, "let_look", _LET_LOOK)
+    monkeypatch.setattr(iscsid, "looks_at_disks", lambda daemon: looks.pop(0))
+    monkeypatch.setattr(time, "sleep", child_ends)
+    monkeypatch.setattr(reconnect, "_watch", back)
+    every = [replace(SESSION, sid=1 + number) for number in range(sessions)]
+    reconnect.connect_anew(every, 1.0, lambda text: None, lambda line: None)
+    shared = [("disks", 4)] * (sessions > 1)
+    assert journalled == [("anew", 4), *shared, ("disks", 32), ("given", 32)]
+
+
+def test_another_disk_that_has_the_name_now_is_left_alone(disk: Disk, tmp_path: Path) -> None:
+    disk.moves(1.8e6)
+    with short_queue.held(short_queue.of([SESSION], {}), lambda text: None, lambda sids: None) as hold_again:
+        device = tmp_path / "block/sda/device"
+        device.rename(tmp_path / "0:0:0:0")
+        shutil.copytree(tmp_path / "0:0:0:0", tmp_path / "1:0:0:0")
+        device.symlink_to(tmp_path / "1:0:0:0")
+        for depth in (32, 3):
+            disk.set(depth)
+            hold_again()
+            assert disk.depth == depth
+    assert disk.depth == 3
 
 
 def held_four() -> carry.Values:

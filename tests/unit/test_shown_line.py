@@ -19,7 +19,10 @@ from fabtune.why.judging import Share
 from fabtune.why.one_way import OneWay
 
 # As they are, without what tests put in their place.
-_OWN = {name: View.__dict__[name] for name in ("shown", "shown_bit_per_s", "lossy_line", "loses_little")}
+_OWN = {
+    name: View.__dict__[name]
+    for name in ("shown", "shown_bit_per_s", "lossy_line", "loses_little", "began_with_losses")
+}
 
 
 def delivering(
@@ -292,3 +295,22 @@ def test_a_paced_sender_is_looked_at_when_it_has_grown_from_its_last_loss(monkey
         one._connects = connects
         one._settle()
     assert slept == [pytest.approx(10.12, rel=0.01), 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("again_bytes", "limiter", "began"), [
+    (1448, "congestion-window", True), (0, "congestion-window", False), (1448, "receive-window", False),
+])  # fmt: skip
+def test_a_window_is_small_for_losses_only_where_something_was_lost(
+    monkeypatch: pytest.MonkeyPatch, again_bytes: int, limiter: str, began: bool
+) -> None:
+    """It may still grow, or have stopped early by itself."""
+    monkeypatch.setattr(View, "began_with_losses", _OWN["began_with_losses"])
+    share = Share(limiter, 1.0, "window", lifts=("a.tunable",), ends=("target",))
+    found = delivering(limited_by(paced_line(None), limiter), 0.5, 0.5, sent_again=0)
+    (one,) = found.seen
+    assert one.target is not None and one.target.socket is not None
+    samples = tuple(attrs.evolve(sample, retransmitted_bytes=again_bytes) for sample in one.target.socket.samples)
+    target = attrs.evolve(one.target, socket=attrs.evolve(one.target.socket, samples=samples))
+    ways = tuple(attrs.evolve(way, shares=(share,)) for way in found.ways)
+    found = attrs.evolve(found, seen=(attrs.evolve(one, target=target),), ways=ways)
+    assert (found.losing == {(way.device, way.way) for way in ways}) == began

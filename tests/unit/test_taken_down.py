@@ -104,7 +104,7 @@ def test_a_session_that_is_not_back_is_named_with_its_state(host: Path, monkeypa
     monkeypatch.setattr(reconnect, "established", list)
     monkeypatch.setattr(reconnect, "live_sessions", lambda: [DOWN])
     with pytest.raises(NotReconnectedError, match=r"iqn\.a at 10\.0\.0\.1:3260 \(FAILED\), iqn\.b at .* \(gone\)"):
-        reconnect._watch([SESSION, OTHER], OLD, 0.0, -1.0)
+        reconnect._watch([SESSION, OTHER], OLD, 0.0, -1.0, lambda: None)
 
 
 def test_what_the_journal_has_of_a_session_is_not_written_over(monkeypatch: pytest.MonkeyPatch) -> None:

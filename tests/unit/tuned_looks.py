@@ -126,6 +126,7 @@ def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(View, name, False)
     monkeypatch.setattr(View, "paced", ())
     monkeypatch.setattr(View, "loses_little", lambda self, way: False)
+    monkeypatch.setattr(View, "began_with_losses", lambda self, way: False)
 
 
 def uneven(mb_per_s: float) -> View:

@@ -145,6 +145,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                     once_more.add(climbed.limiters)
                     continue
             elif climbed.kept:
+                found.last = after
                 now = found.last = of_several_sawteeth(asked, learnt, after, progress)
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
             beyond_shown = learnt.beyond_shown(rate_bit_per_s)

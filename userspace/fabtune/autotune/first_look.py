@@ -45,8 +45,10 @@ def of_several_sawteeth(asked: ClimbAsked, learnt: Learnt, now: View, progress: 
     again = _again(asked, learnt, progress)
     if other_disks(now, again):
         return again
+    if again.sawtooth:
+        return again.behind(now)
     # Where losses are rare the line is full for as long as one look, and less than that on average.
-    return again.behind(now) if again.sawtooth else now.ahead_of(again)
+    return now.ahead_of(again) if again.at_the_bound else again
 
 
 def _again(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -> View:

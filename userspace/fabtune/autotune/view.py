@@ -213,7 +213,14 @@ class View:
     @property
     def losing(self) -> frozenset[tuple[str, str]]:
         """Which disks' directions those are, or losses before the look, which left a small window; no other disk's."""
-        return frozenset((way.device, way.way) for way in self.ways if _loses(way) or _still_small(way))
+        return frozenset((way.device, way.way) for way in self.ways if _loses(way) or self.began_with_losses(way))
+
+    def began_with_losses(self, way: Judged) -> bool:
+        """Tell whether a window limits a direction that losses from before the look may have left so small."""
+        sender = self.one_way(way).sender
+        if not any(one.limiter == CONGESTION.name for one in way.liftable) or sender is None or sender.socket is None:
+            return False
+        return sender.socket.samples[0].retransmitted_bytes > 0
 
     @property
     def queue_on_path(self) -> bool:
@@ -311,10 +318,6 @@ def _is_paced(way: Judged, seen: Observation) -> bool:
 
 def _loses(way: Judged) -> bool:
     return any(one.limiter == LOSS.name for one in way.liftable)
-
-
-def _still_small(way: Judged) -> bool:
-    return any(one.limiter == CONGESTION.name for one in way.liftable)
 
 
 def _carried(way: OneWay) -> float:

@@ -209,8 +209,8 @@ class EndedError(FabtuneError):
 def let_look(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> None:
     """Wait until no child of `daemon` looks at disks, so long at most: its sessions carry on meanwhile.
 
-    `meanwhile` is called again and again.  While it waits for one no signal ends it, and no other iscsid starts beside
-    it.  Raises FabtuneError where one does not end.
+    `meanwhile` is called again and again, and once they have ended.  While it waits for one no signal ends it, and no
+    other iscsid starts beside it.  Raises FabtuneError where one does not end.
     """
     deadline = time.monotonic() + wait_s
     while looks_at_disks(daemon):
@@ -218,6 +218,8 @@ def let_look(daemon: Daemon, wait_s: float, meanwhile: Callable[[], None]) -> No
             raise FabtuneError("iscsid looks at a disk that does not answer, and was left as it is")
         meanwhile()
         time.sleep(0.1)
+    # What each sets of its disks is the last that it does.
+    meanwhile()
 
 
 def start_anew(daemon: Daemon) -> None:

@@ -292,7 +292,7 @@ def connect_anew(
 
     with short_queue.held(queues, progress, let_go) as hold_again:
         iscsid.let_look(daemon, _DISKS_WAIT_S if known else _BUSY_DISKS_WAIT_S, hold_again)
-        found = _start_anew(daemon, sessions, foretold_s)
+        found = _start_anew(daemon, sessions, foretold_s, hold_again)
         if len({queue.sid for queue in queues}) > 1:
             # None is to be kept from the line by the others while its connection is new; one alone has it for itself.
             _wait_for_disks(hold_again)
@@ -308,8 +308,10 @@ def connect_anew(
     return found
 
 
-def _start_anew(daemon: Daemon, sessions: Sequence[Session], foretold_s: float) -> list[Reconnected]:
-    """Start `daemon` anew and wait until it has logged in all `sessions`."""
+def _start_anew(
+    daemon: Daemon, sessions: Sequence[Session], foretold_s: float, meanwhile: Callable[[], None]
+) -> list[Reconnected]:
+    """Start `daemon` anew and wait until it has logged in all `sessions`; `meanwhile` is called again and again."""
     begun_s = time.monotonic()
     try:
         iscsid.start_anew(daemon)
@@ -317,7 +319,7 @@ def _start_anew(daemon: Daemon, sessions: Sequence[Session], foretold_s: float) 
         # It may come up yet, and has read the new records then.
         raise NotReconnectedError(str(error)) from error
     try:
-        return _watch(sessions, daemon, begun_s, foretold_s + GRACE_S)
+        return _watch(sessions, daemon, begun_s, foretold_s + GRACE_S, meanwhile)
     except NotReconnectedError:
         raise
     except (FabtuneError, OSError) as error:
@@ -337,10 +339,12 @@ def _wait_for_disks(meanwhile: Callable[[], None] = lambda: None) -> bool:
     return not (daemon and looks)
 
 
-def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: float) -> list[Reconnected]:
+def _watch(
+    sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: float, meanwhile: Callable[[], None]
+) -> list[Reconnected]:
     """Wait until each session is logged in by another iscsid than the one that has `ended`, so long from now.
 
-    Their pause has `begun_s` before that.
+    Their pause has `begun_s` before that; `meanwhile` is called again and again.
     """
     found: dict[int, Reconnected] = {}
     deadline = time.monotonic() + limit_s
@@ -356,6 +360,7 @@ def _watch(sessions: Sequence[Session], ended: Daemon, begun_s: float, limit_s: 
             states = {one.sid: one.state or "in an unknown state" for one in now}
             late = [f"{label} ({states.get(sid, 'gone')})" for sid, label in wanted.items() if sid not in found]
             raise NotReconnectedError(f"not back {pause_s:.0f} s after iscsid was started anew: {', '.join(late)}")
+        meanwhile()
         time.sleep(0.1)
     return list(found.values())
 

@@ -8,8 +8,10 @@ looks at a disk wait behind them, too, several dozen times each.
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 
@@ -42,6 +44,12 @@ class ShortQueue:
     disk: Device
     was: str
     few: int
+    # Host, channel, target and LUN: another disk may come to have the name.
+    _found_at: str = attrs.field(init=False)
+
+    @_found_at.default
+    def _now_at(self) -> str:
+        return os.path.realpath(Path(self.disk.where["directory"]) / "device")
 
     def hold(self) -> bool:
         """Let that few be under way; return whether that could be written."""
@@ -53,11 +61,13 @@ class ShortQueue:
     def hold_again(self) -> None:
         """Hold it once more where its depth is as before: iscsid writes its record's when it has looked at the disk."""
         with contextlib.suppress(FabtuneError):
-            if attribute.BACKEND.read(self.disk, DEPTH) == self.was:
+            if self._now_at() == self._found_at and attribute.BACKEND.read(self.disk, DEPTH) == self.was:
                 attribute.BACKEND.write(self.disk, DEPTH, str(self.few))
 
     def let_go(self) -> str:
         """Give the depth back, unless a larger one has been written since; return why it is not back, '' if it is."""
+        if self._now_at() != self._found_at:
+            return ""
         try:
             # The kernel makes it smaller where a target says that its queue is full.
             if (tree.whole(attribute.BACKEND.read(self.disk, DEPTH)) or 0) <= self.few:
