@@ -78,6 +78,15 @@ def test_each_kind_of_report_is_one_from_its_first_line_to_its_trace(report: str
     assert reports_in(f"[    1.0] quiet\n{report}\n---[ end trace 0000000000000000 ]---\n") == Reports(ours=[report])
 
 
+@pytest.mark.parametrize(("who", "ours"), [("ktime_get_mono_fast_ns", 0), ("fabstat_monotonic_look", 1)])
+def test_who_reads_the_kernel_s_clock_while_it_is_written_reads_it_again(who: str, ours: int) -> None:
+    found = reports_in(
+        f"BUG: KCSAN: data-race in {who} / timekeeping_update\n\nread to 0xffffffff821c8be8 of 8 bytes by task 157:\n"
+        " ktime_get_mono_fast_ns+0xc3/0x170\n fabstat_monotonic_look+0x43/0x100 [fabstat]\n"
+    )
+    assert (len(found.ours), len(found.known), found.others) == (ours, 1 - ours, [])
+
+
 def test_a_report_that_names_nobody_counts_unless_it_is_a_known_one() -> None:
     report = "WARNING: CPU: 0 PID: 1 at kernel/softirq.c:1\nModules linked in: fabstat(O)\nfabstat: timing"
     assert reports_in(report) == Reports(others=[report])
