@@ -61,11 +61,8 @@ class View:
 
     def ahead_of(self, later: "View") -> "View":
         """Return this look, which shows what limits, with the figures of a later one at the same values."""
-        return attrs.evolve(
-            self, blocks_bytes_per_s=self.blocks_bytes_per_s + later.blocks_bytes_per_s,
-            times=self.times + later.times, sent_again_shares=self.sent_again_shares + later.sent_again_shares,
-            earlier_bytes_per_s=(*self.earlier_bytes_per_s, later.bytes_per_s),
-        )  # fmt: skip
+        rates = (*self.earlier_bytes_per_s, later.bytes_per_s)
+        return attrs.evolve(later.behind(self), seen=self.seen, ways=self.ways, earlier_bytes_per_s=rates)
 
     @property
     def looks(self) -> int:
