@@ -166,6 +166,7 @@ all_books_close() {
 	fabtune stuck --json > /tmp/stuck.json
 	early="[one for one in json.load(open('/tmp/stuck.json'))['requests'] if one['disk'] == '$disk']"
 	python3 -c "import json; early = $early; print(early); assert len(early) == $inflight; assert all(one['state'] == 'before_load' and one['op'] == 'read' and 100 <= one['age_ms'] < 60000 for one in early)"
+	fabtune stuck
 	wait
 	echo 0 > $DELAY
 	[ "$(fabtune stuck --json | python3 -c "import json, sys; print(len(json.load(sys.stdin)['requests']))")" -eq 0 ]
