@@ -31,7 +31,7 @@ class Percentile:
         return self.value_ns / 1e6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a reading has thousands of them, and a frozen one takes much longer to make
 class Histogram:
     """How many times fell in each bucket.
 

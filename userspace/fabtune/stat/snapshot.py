@@ -34,7 +34,8 @@ QUEUE_FULL_EVENTS = ("task_set_full", "busy", "host_busy", "device_busy", "targe
 HELD_EVENTS = ("held_device", "held_recovery", "held_backoff", "held_target", "held_other")
 
 
-@dataclass(frozen=True, slots=True)
+# Nobody changes one; but a frozen one takes much longer to make, and a reading has thousands of them and of histograms.
+@dataclass(slots=True)
 class Op:
     """One device's counters of one kind of request; times in ns are sums over completed requests.
 
@@ -78,7 +79,7 @@ class Around:
     nr_requests: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as Op
 class CountedDevice:
     """One block device: who it is, and everything counted of it.
 
