@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import attrs
 import pytest
 from test_stat import histogram
-from tuned_looks import ASKED, Make, climber, no_path, nobody, paced_line, seen, uneven  # noqa: F401
+from tuned_looks import ASKED, Make, climber, lost_after, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
@@ -231,6 +231,13 @@ def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_e
     # Two disks of one session have one connection.
     both = attrs.evolve(one, session=attrs.evolve(one.session, disks=(one.device, "sdb")))
     assert view._moving([both, attrs.evolve(both, device="sdb")]) == [connection]
+
+
+def test_a_rate_is_the_disks_where_a_connection_was_lost() -> None:
+    """Its bytes end with it; that nothing moves after it the disk alone shows."""
+    (one,) = paced_line(None).seen
+    (disk,) = view._moving([lost_after(one, one.elapsed_s / 2)])
+    assert disk == [(sample.at_s, sample.read_bytes + sample.write_bytes) for sample in one.disk.samples]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import attrs
 import pytest
 from test_short_queue import SESSION
-from tuned_looks import ASKED, Make, climber, no_path, paced_line, seen  # noqa: F401
+from tuned_looks import ASKED, Make, climber, lost_after, no_path, paced_line, seen  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import first_look as looking
@@ -105,6 +105,11 @@ def test_only_tcp_has_a_connection_to_lose() -> None:
     rdma = attrs.evolve(away, session=attrs.evolve(away.session, rdma=True))
     told = [attrs.evolve(found, seen=(each,)).unconnected for each in (one, away, rdma)]
     assert told == [[], [one.device], []]
+
+
+def test_a_connection_that_ends_in_the_middle_of_a_look_is_lost_too() -> None:
+    found = paced_line(None)
+    assert attrs.evolve(found, seen=(lost_after(found.seen[0], 2.0),)).unconnected == [found.seen[0].device]
 
 
 @pytest.mark.parametrize(

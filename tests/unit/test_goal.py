@@ -88,6 +88,25 @@ def test_a_gain_that_chance_explains_serves_no_goal() -> None:
     assert not found.serves(LATENCY) and not found.serves(BOTH)
 
 
+FASTER = tuple(120e6 * (1 + 0.01 * (turn % 2)) for turn in range(7))
+_RATES, _MEDIANS, _TAILS = (100e6, 101e6) * 3 + (100e6,), (30.0,) * 7, (50.0, 51.0) * 3 + (50.0,)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        # 0.55 to 1.2 of the throughput; 0.7 to 3.7 of the p99; and not one request of the disk that counts.
+        Figures((40e6, 101e6, 100e6, 55e6, 101e6, 100e6, 99e6), (20.0,) * 7, (25.0, 26.0) * 3 + (25.0,)),
+        Figures(FASTER, _MEDIANS, (45.0, 160.0, 50.0, 190.0, 48.0, 170.0, 47.0)),
+        Figures(FASTER),
+    ],
+)
+def test_both_keeps_nothing_that_may_have_cost_much_of_the_other(after: Figures) -> None:
+    found = Aim(BOTH, frozenset({"sda"})).outcome(Figures(_RATES, _MEDIANS, _TAILS), after)
+    assert Verdict.CANNOT_TELL in (found.throughput.verdict, found.p99 and found.p99.verdict)
+    assert not found.serves(BOTH) and found.undecided(BOTH)
+
+
 def test_what_stops_now_and_then_is_slower_however_long_it_was_looked_at() -> None:
     steady, stopping = (10e6, 10.1e6) * 7, ((10e6, 10.1e6) * 3 + (3e6,)) * 2
     outcome = Aim(Goal.THROUGHPUT).outcome(Figures(steady), Figures(stopping))

@@ -96,6 +96,14 @@ def paced_line(told_mbit: float | None) -> View:
     return View((told,), tuple(judged(told)), (20e6,) * 8)
 
 
+def lost_after(one: Observation, seconds: float) -> Observation:
+    """Return `one` with a connection that ended then: there are no samples of it from there on."""
+    socket = one.initiator.socket
+    assert socket is not None
+    left = tuple(sample for sample in socket.samples if sample.at_s <= seconds)
+    return attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=attrs.evolve(socket, samples=left)))
+
+
 def limited_by(found: View, limiter: str) -> View:
     """Return `found` with all of its time taken by `limiter`."""
     return attrs.evolve(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Two sets of run records against each other: a judgement a figure, and what else differed."""
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -74,6 +75,12 @@ class Comparison:
     def primary(self) -> list[FigureRow]:
         """The rows that decide."""
         return [row for row in self.rows if row.primary]
+
+    def point(self, row: FigureRow) -> str:
+        """Return the step of a row that decides, with its direction where reads and writes of the step both do."""
+        if sum(one.step == row.step for one in self.primary) < 2:
+            return row.step
+        return re.sub(r"(?=, |$)", f" {row.metric.key.partition('_')[0]}", row.step, count=1)
 
     @property
     def decided(self) -> bool:

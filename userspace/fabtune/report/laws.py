@@ -208,8 +208,9 @@ def _one_window(where: str, products: Sequence[float], otherwise: str | None) ->
 def _a_against_a(records: Sequence[RunRecord]) -> Iterable[LawCheck]:
     verdicts = {Verdict.SAME: PASS, Verdict.CANNOT_TELL: NOT_APPLICABLE}
     for name, mine in compare.split(records):
-        same = compare.a_against_a(mine)
-        for row in same.primary if same else ():
-            where = f"{mine[0].workload.name} {row.step}, session {name}"
+        if (same := compare.a_against_a(mine)) is None:
+            continue
+        for row in same.primary:
+            where = f"{mine[0].workload.name} {same.point(row)}, session {name}"
             found = verdict_table.change(row.judgement) or row.judgement.why
             yield LawCheck(where, A_AGAINST_A, verdicts.get(row.judgement.verdict, FAIL), found, "no proven bias")

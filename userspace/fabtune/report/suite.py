@@ -174,16 +174,19 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
 
 
 def _gains(outcome: Comparison) -> list[Gain]:
-    return list(map(_gain, outcome.primary))
+    return [_gain(_in_words(outcome.point(row)), row) for row in outcome.primary]
 
 
 def _costs(outcome: Comparison) -> CostByPlace:
-    return {_in_words(row.step): _gain(row) for row in outcome.rows if row.metric.key == "cpu_s_per_gb"}
+    """Return what each point costs: reads and writes of one step have its CPU time in common."""
+    paid = {row.step: row for row in outcome.rows if row.metric.key == "cpu_s_per_gb"}
+    places = [(_in_words(outcome.point(row)), row.step) for row in outcome.primary if row.step in paid]
+    return {where: _gain(where, paid[step]) for where, step in places}
 
 
-def _gain(row: FigureRow) -> Gain:
+def _gain(where: str, row: FigureRow) -> Gain:
     return Gain(
-        where=_in_words(row.step), verdict=row.judgement.verdict.value, why=row.judgement.why,
+        where=where, verdict=row.judgement.verdict.value, why=row.judgement.why,
         ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
         low=row.judgement.low, high=row.judgement.high,
     )  # fmt: skip

@@ -193,7 +193,7 @@ def _calibration(same: Comparison) -> Iterable[str]:
     for row in same.primary:
         said = words.get(row.judgement.verdict, "the set-up is biased: it favours one side")
         found = change(row.judgement) or row.judgement.why
-        yield f"A against A, {row.step}: {found}: {said} ({_level(1 - ALPHA_BIAS)} interval)."
+        yield f"A against A, {same.point(row)}: {found}: {said} ({_level(1 - ALPHA_BIAS)} interval)."
 
 
 def as_json(outcome: Comparison) -> str:
