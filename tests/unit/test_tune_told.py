@@ -2,8 +2,10 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """What `fabtune tune` says it wrote, what takes exactly that back, and what it found of the path."""
 
+import contextlib
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -22,6 +24,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import autotune as cli
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
+from fabtune.measure import own_load
 from fabtune.model import typed
 from fabtune.model.device import Device
 from fabtune.model.observation import Observation
@@ -92,6 +95,25 @@ def test_what_is_interrupted_is_one_document_with_its_error(
     told = json.loads(capsys.readouterr().out)
     assert (told["error"]["kind"], told["error"]["exit_code"]) == (kind, code)
     assert [one["kept"] for one in told["steps"]] == [True]
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("error", [FabtuneError("the load has ended by itself"), KeyboardInterrupt()])
+def test_what_stays_is_told_though_the_load_of_its_own_is_found_dead_at_the_end(
+    climber: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    climber([seen(10, "receive-window"), seen(20, "line")])
+
+    @contextlib.contextmanager
+    def loaded(_: object) -> Iterator[None]:
+        yield
+        raise error
+
+    monkeypatch.setattr(cli, "_own_load", lambda _: object())
+    monkeypatch.setattr(own_load, "loaded", loaded)
+    main(["tune", "--yes", "--json", "--for", "4s", "--on", "sda", "--with", "xdd"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"] and [one["kept"] for one in told["steps"]] == [True] and "take_back" in told
 
 
 def test_what_a_look_shows_of_the_path_is_said_with_how_far_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:

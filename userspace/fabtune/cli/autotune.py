@@ -45,6 +45,8 @@ def run_tune(args: argparse.Namespace) -> int:
     try:
         with trial.alone(), own_load.loaded(load) if load else contextlib.nullcontext():
             found = climb(asked, console.say, whole.append)
+            # The load may yet be found dead at its end: what was tuned under it stands all the same.
+            whole.append(found)
     except BaseException as error:
         # A document is to be one, so that the error stands in it.
         for one in whole:
