@@ -13,7 +13,16 @@ sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
 from reports import Reports, reports_in  # noqa: E402
 from run import counts_in  # noqa: E402
-from sanitizers import KERNELS, digest_of, failed_tests, files_of, job_of, summary_of, to_run  # noqa: E402
+from sanitizers import (  # noqa: E402
+    KERNELS,
+    complaints_of,
+    digest_of,
+    failed_tests,
+    files_of,
+    job_of,
+    summary_of,
+    to_run,
+)
 
 LOG = """\
 [    1.000000] fabstat: loading out-of-tree module taints kernel.
@@ -87,19 +96,49 @@ def test_who_reads_the_kernel_s_clock_while_it_is_written_reads_it_again(who: st
     assert (len(found.ours), len(found.known), found.others) == (ours, 1 - ours, [])
 
 
+LOCKS_OF_LIO = """\
+WARNING: possible irq lock inversion dependency detected
+6.12.117-kasan #1 Tainted: G           O
+iscsi_trx/524 just changed the state of lock:
+ffff888016030150 (&se_tpg->session_lock){+.-.}-{3:3}, at: iscsit_handle_time2retain_timeout+0x3a/0x90 [iscsi_target_mod]
+but this lock took another, SOFTIRQ-unsafe lock in the past:
+ (&tpg->tpg_state_lock){+.+.}-{3:3}
+
+Chain exists of:
+                 &se_tpg->session_lock --> &sess->conn_lock --> &tpg->tpg_state_lock
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "instead", "whose"),
+    [
+        ("", "", "known"),
+        ("&sess->conn_lock -->", "&fabstat_lock -->", "ours"),
+        ("iscsit_handle_time2retain_timeout", "core_tmr_abort_task", "others"),
+    ],
+)
+def test_an_order_of_lio_s_own_locks_is_known_and_no_other(was: str, instead: str, whose: str) -> None:
+    found = reports_in(f"[    1.0] quiet\n{LOCKS_OF_LIO.replace(was, instead)}")
+    assert [len(getattr(found, name)) for name in ("known", "ours", "others")] == [
+        int(whose == name) for name in ("known", "ours", "others")
+    ]
+
+
 def test_a_report_that_names_nobody_counts_unless_it_is_a_known_one() -> None:
     report = "WARNING: CPU: 0 PID: 1 at kernel/softirq.c:1\nModules linked in: fabstat(O)\nfabstat: timing"
     assert reports_in(report) == Reports(others=[report])
 
 
-def result(digest: str, failed: int = 0, reports: int = 0) -> dict[str, Any]:
-    return {
-        "digest": digest, "failed": failed, "skipped": [], "reports": ["BUG: "] * reports, "others": [],
-        "foreign": ["BUG: tick"],
-    }  # fmt: skip
+def result(digest: str, failed: int = 0, skipped: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {"digest": digest, "failed": failed, "skipped": list(skipped)}
 
 
 DIGESTS = {"kasan": {"a.bats": "1", "b.bats": "2"}, "rt": {"a.bats": "3", "b.bats": "4"}}
+WROTE = {
+    (kernel, suite): Reports(ours=["BUG: "] * (kernel == "kasan"), known=["BUG: tick"])
+    for kernel, suites in DIGESTS.items()
+    for suite in suites
+}
 
 
 def test_sanitizers_go_on_where_they_stopped_and_measure_anew_what_is_of_other_code() -> None:
@@ -107,26 +146,40 @@ def test_sanitizers_go_on_where_they_stopped_and_measure_anew_what_is_of_other_c
         "kasan": {"a.bats": result("1"), "b.bats": result("of a module before")},
         "rt": {"a.bats": result("3", failed=1)},
     }
-    assert to_run(kept, DIGESTS) == [("kasan", "b.bats"), ("rt", "b.bats")]
-    assert len(to_run({}, DIGESTS)) == 4
+    assert to_run(kept, DIGESTS, WROTE) == [("kasan", "b.bats"), ("rt", "b.bats")]
+    assert len(to_run({}, DIGESTS, WROTE)) == 4
+    # Nor is a result whole whose kernel's words are not there.
+    assert len(to_run(kept, DIGESTS, {("kasan", "a.bats"): Reports()})) == 3
 
 
 def test_the_summary_is_of_all_that_is_kept_and_says_what_is_missing() -> None:
     kept = {
-        "kasan": {"a.bats": result("1", failed=2, reports=2), "b.bats": result("2", reports=1), "c.bats": result("9")},
+        "kasan": {"a.bats": result("1", failed=2), "b.bats": result("2"), "c.bats": result("9")},
         "rt": {"a.bats": result("of a module before", failed=1)},
-    }  # fmt: skip
-    assert summary_of(kept, DIGESTS) == {
-        "kasan": {"suites": 2, "failed": 1, "reports": 3, "foreign": 2},
+    }
+    assert summary_of(kept, DIGESTS, WROTE) == {
+        "kasan": {"suites": 2, "failed": 1, "reports": 2, "foreign": 2},
         "rt": {"suites": 0, "failed": 0, "reports": 0, "foreign": 0, "missing": ["a.bats", "b.bats"]},
     }
 
 
 def test_the_summary_counts_reports_of_anybodys_and_names_what_was_skipped() -> None:
-    one = {**result("1", reports=1), "others": ["WARNING: "], "skipped": ["an hour"]}
-    assert summary_of({"kasan": {"a.bats": one}}, {"kasan": {"a.bats": "1"}}) == {
+    kept = {"kasan": {"a.bats": result("1", skipped=("an hour",))}}
+    wrote = {("kasan", "a.bats"): Reports(ours=["BUG: "], others=["WARNING: "], known=["BUG: tick"])}
+    assert summary_of(kept, {"kasan": {"a.bats": "1"}}, wrote) == {
         "kasan": {"suites": 1, "failed": 0, "reports": 2, "foreign": 1, "skipped": ["a.bats: an hour"]}
     }
+
+
+def test_what_a_kernel_wrote_is_read_anew_for_each_summary(tmp_path: Path) -> None:
+    suite = tmp_path / "fabstat_x.bats"
+    suite.write_text("# guest: --suite trixie\n")
+    jobs = {"kasan": {"a.bats": job_of(suite, "kasan", 2)}}
+    assert complaints_of(jobs, tmp_path) == {}
+    directory = tmp_path / jobs["kasan"]["a.bats"][0].name
+    directory.mkdir()
+    (directory / "dmesg.txt").write_text(LOG)
+    assert complaints_of(jobs, tmp_path) == {("kasan", "a.bats"): reports_in(LOG)}
 
 
 def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path: Path) -> None:

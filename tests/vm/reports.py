@@ -26,6 +26,13 @@ _NAMELESS = re.compile(r"^ +0x([0-9a-f]+)$", re.MULTILINE)
 KNOWN = (
     # Linux has more data races of its own than can be listed.
     re.compile(r"BUG: KCSAN: "),
+    # LIO takes tpg_state_lock with interrupts' halves on, and holds it below session_lock, which the timer of a session
+    # that lost its connection takes in one (iscsit_start_time2retain_handler, iscsit_handle_time2retain_timeout; 6.12).
+    re.compile(
+        r"^WARNING: possible irq lock inversion dependency detected\n(?=.*&se_tpg->session_lock.* at: "
+        r"iscsit_handle_time2retain_timeout)(?=.*&sess->conn_lock --> &tpg->tpg_state_lock)",
+        re.DOTALL,
+    ),
 )
 
 # Reports that decide nothing though fabstat is in a backtrace: the first line says what raced, and fabstat only asked.

@@ -4,10 +4,11 @@
 
 Every report counts, whomever it names, except the known ones of the kernel's own that reports.py lists: those are
 `foreign`, and decide nothing.  It goes on where it stopped: DIR/results.json keeps what came of each suite on each
-kernel, and a suite is run again when the module, the suite, what it loads, its guest, the kernel or reports.py is
-another one since, or with --again.  Whatever was asked for, summary.json has by kernel what is kept: `suites`,
-`failed`, `reports`, `foreign`, and where there are some the tests that were `skipped` and the suites that are
-`missing`.  Exits 1 for a suite that failed and for each report.
+kernel, and a suite is run again when the module, the suite, what it loads, its guest or the kernel is another one
+since, or with --again.  What its kernel wrote is kept, too, and read anew for each summary: a report that is understood
+since needs no guest.  Whatever was asked for, summary.json has by kernel what is kept: `suites`, `failed`, `reports`,
+`foreign`, and where there are some the tests that were `skipped` and the suites that are `missing`.  Exits 1 for a
+suite that failed and for each report.
 
 A suite with a line `# guest-sanitizers: OPTIONS` runs at full length, in such a guest; one for some kernels alone is
 `# guest-sanitizers KERNEL...: OPTIONS`.
@@ -43,30 +44,33 @@ APPENDED = {"kasan": "kasan_multi_shot", "rt": "slub_debug=FZP", "scsi-builtin":
 # By kernel and suite what came of it, and the digest of all that it depends on.
 Results = dict[str, dict[str, dict[str, Any]]]
 Digests = Mapping[str, Mapping[str, str]]
+# By kernel and suite what its kernel complained of, as far as its log is kept.
+Complaints = Mapping[tuple[str, str], reports.Reports]
 
 
-def to_run(kept: Results, digests: Digests) -> list[tuple[str, str]]:
+def to_run(kept: Results, digests: Digests, complaints: Complaints) -> list[tuple[str, str]]:
     """Return the kernels and suites of `digests` that nothing is kept of, or only a result of other code."""
     return [
         (kernel, suite)
         for kernel, suites in digests.items()
         for suite, digest in suites.items()
-        if kept.get(kernel, {}).get(suite, {}).get("digest") != digest
+        if kept.get(kernel, {}).get(suite, {}).get("digest") != digest or (kernel, suite) not in complaints
     ]
 
 
-def summary_of(kept: Results, digests: Digests) -> dict[str, dict[str, Any]]:
+def summary_of(kept: Results, digests: Digests, complaints: Complaints) -> dict[str, dict[str, Any]]:
     """Return by kernel the sum of what is kept of the code that `digests` names."""
-    still_to_run = to_run(kept, digests)
+    still_to_run = to_run(kept, digests, complaints)
     summary: dict[str, dict[str, Any]] = {}
     for kernel, suites in digests.items():
         missing = [suite for suite in suites if (kernel, suite) in still_to_run]
         results = {suite: kept[kernel][suite] for suite in suites if suite not in missing}
+        wrote = [complaints[kernel, suite] for suite in results]
         skipped = [f"{suite}: {test}" for suite, one in results.items() for test in one["skipped"]]
         summary[kernel] = {
             "suites": len(results), "failed": sum(one["failed"] > 0 for one in results.values()),
-            "reports": sum(len(one["reports"]) + len(one["others"]) for one in results.values()),
-            "foreign": sum(len(one["foreign"]) for one in results.values()),
+            "reports": sum(len(one.ours) + len(one.others) for one in wrote),
+            "foreign": sum(len(one.known) for one in wrote),
             **({"skipped": skipped} if skipped else {}), **({"missing": missing} if missing else {}),
         }  # fmt: skip
     return summary
@@ -87,7 +91,7 @@ def files_of(suite: Path) -> list[Path]:
 
 def digest_of(kernel: str, job: run.Job) -> str:
     """Return a digest of all that decides what comes of `job`, other than fabtune's own reader."""
-    parts = [source_digest(), directory_of(kernel).name, *job.options, Path(reports.__file__).read_text()]
+    parts = [source_digest(), directory_of(kernel).name, *job.options]
     parts += [f"{path.name} {path.read_text()}" for path in files_of(job.file)]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -118,24 +122,39 @@ def measure(job: run.Job, length: str, out: Path) -> dict[str, Any]:
     log.unlink(missing_ok=True)
     result = run.run(job, out, length, LONGEST_S)
     tap = (out / job.name / "tap.log").read_text(errors="replace")
-    found = reports.reports_in(log.read_text(errors="replace")) if log.exists() else reports.Reports()
     died = not log.exists() or not (result.well or complaints_in(tap))
+    # One that died wrote nothing to be read.
+    log.touch()
     return {
         "passed": result.passed, "failed": failed_tests(result.failed, tap) or int(died),
         "skipped": re.findall(r"^ok \d+ (.*?) # skip", tap, re.MULTILINE | re.IGNORECASE),
-        "seconds": round(result.seconds), "cpu_s": round(result.cpu_s), "reports": found.ours, "others": found.others,
-        "foreign": found.known,
+        "seconds": round(result.seconds), "cpu_s": round(result.cpu_s),
     }  # fmt: skip
+
+
+def complained(log: Path) -> reports.Reports | None:
+    """Return what the guest's `log` complains of, None where it is not kept."""
+    return reports.reports_in(log.read_text(errors="replace")) if log.exists() else None
+
+
+def complaints_of(jobs: Mapping[str, Mapping[str, tuple[run.Job, str]]], out: Path) -> Complaints:
+    """Return what each guest of `jobs` whose log is kept in `out` complained of."""
+    logs = {
+        (kernel, name): out / job.name / "dmesg.txt" for kernel, of in jobs.items() for name, (job, _) in of.items()
+    }
+    return {where: found for where, log in logs.items() if (found := complained(log)) is not None}
 
 
 def say(kernel: str, job: run.Job, found: Mapping[str, Any], out: Path) -> None:
     """Print what came of `job`."""
     counts = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} skipped"
     took = f"{found['seconds']} s, {found['cpu_s']} s of CPU"
-    count = len(found["reports"]) + len(found["others"])
+    wrote = complained(out / job.name / "dmesg.txt") or reports.Reports()
+    count = len(wrote.ours) + len(wrote.others)
     print(f"{kernel} {job.file.stem}: {counts}, {count} reports, {took}", flush=True)
-    for names, title in (("reports", "names fabstat"), ("others", "does not name fabstat, and is no known one")):
-        for report in found[names]:
+    titled = ((wrote.ours, "names fabstat"), (wrote.others, "does not name fabstat, and is no known one"))
+    for found_reports, title in titled:
+        for report in found_reports:
             print(f"  A report that {title}:\n    " + report.replace("\n", "\n    "), flush=True)
     if found["failed"]:
         print(run.last_lines(out / job.name / "tap.log"), flush=True)
@@ -174,14 +193,15 @@ def main() -> int:
     if unknown := set(names) - set(files):
         parser.error(f"no suite of the module: {', '.join(sorted(unknown))}")
     asked = [(kernel, name) for kernel in args.kernel or KERNELS for name in names]
+    missing = to_run(kept, digests, complaints_of(jobs, out))
     for kernel, name in asked:
         job, length = jobs[kernel][name]
-        if args.again or (kernel, name) in to_run(kept, digests):
+        if args.again or (kernel, name) in missing:
             found = measure(job, length, out)
             say(kernel, job, found, out)
             kept.setdefault(kernel, {})[name] = {"digest": digests[kernel][name], **found}
             write(results, kept)
-    summary = summary_of(kept, digests)
+    summary = summary_of(kept, digests, complaints_of(jobs, out))
     write(out / "summary.json", summary)
     for kernel, row in summary.items():
         print(f"{kernel}: {json.dumps(row)}")
