@@ -7,7 +7,7 @@ setup() {
 	load fabstat
 	# A kernel that checks its locks has no room for the locks of more disks, and would check none of them any more.
 	luns=1000
-	[ ! -e /proc/lockdep_stats ] || luns=400
+	[ ! -e /proc/lockdep_stats ] || luns=300
 }
 
 @test "1,000 LUNs on 2 CPUs: under 128 MiB, every figure right" {
