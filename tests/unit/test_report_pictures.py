@@ -13,8 +13,24 @@ from run_records import make_record, with_fio, with_step
 
 from fabtune.measure import checks, measured, recordfile
 from fabtune.measure.measured import Latencies
-from fabtune.model.runrecord import Edge, Event, RunRecord
-from fabtune.report import answers, cells, chart, forest, latency, looks, overtime, paired, suite, table, throughput
+from fabtune.model import typed
+from fabtune.model.runrecord import Edge, Event, RunRecord, SessionTurn
+from fabtune.report import (
+    answers,
+    cells,
+    chart,
+    compare,
+    forest,
+    latency,
+    laws,
+    looks,
+    overtime,
+    paired,
+    suite,
+    table,
+    throughput,
+    verdict_table,
+)
 from fabtune.report import page as pages
 from fabtune.report.chart import Axis, Series, line_chart
 
@@ -366,6 +382,59 @@ def test_none_is_best_supported_that_harms_elsewhere() -> None:
     assert answers.of_best("untouched", {"quick": quick, "none": small[1:]})[0].text.startswith("quick, better")
     assert answers.of_best("untouched", {"a": quick[1:], "b": quick[1:]})[0].text.startswith("None: no practical")
     assert answers.of_best("untouched", {"alone": small}) == []
+
+
+def of_both_ways(read: float, write: float, label: str, number: int) -> RunRecord:
+    """A run whose one step reads and writes at once."""
+    rates = {"read": read, "write": write}
+    ways = {op: make_record(rate + number / 100, label, op=op, seconds=10) for op, rate in rates.items()}
+    written: Any = typed.STRICT.write(ways["write"].steps[0].fio)
+    both = with_fio(ways["read"], lambda job: job.update(write=written["jobs"][0]["write"]))
+    keys = ("disk.dev.write", "disk.dev.write_bytes")
+    seen = zip(both.steps[0].samples, ways["write"].steps[0].samples, strict=True)
+    samples = tuple(one | {key: other[key] for key in keys} for one, other in seen)
+    return with_step(both, name="4 KiB, 70/30", samples=samples)
+
+
+def judged_both_ways(**rates: tuple[float, float]) -> list[compare.Comparison]:
+    """Each label held against the first, of runs that read and write at such rates."""
+    sides = [[of_both_ways(*both, label, number) for number in range(4)] for label, both in rates.items()]
+    return compare.compare_each(sides[0], sides[1:])
+
+
+def test_reads_and_writes_of_one_step_are_two_points() -> None:
+    """The first screen said "better at 1 of 2 points (buffer); worse at 1 of 2 points (buffer)"."""
+    (found,) = judged_both_ways(untouched=(100, 100), wan=(200, 50))
+    helped, much, *_, cost = [one.text for one in suite._answers("oltp", [("", found)], [])]
+    assert "better at 1 of 2 points (4 KiB read, 70/30); worse at 1 of 2 points (4 KiB write, 70/30)" in helped
+    assert "[1.999, 2.000], 4 KiB read, 70/30; " in much and "[0.4999, 0.5003], 4 KiB write, 70/30." in much
+    # The CPU time is that of the step, whichever way its data goes.
+    assert "less at all 2 points" in cost
+    (found,) = judged_both_ways(untouched=(100, 100), wan=(200, 200))
+    assert "better at all 2 points" in suite._answers("oltp", [("", found)], [])[0].text
+
+
+def test_the_best_of_a_mixed_load_is_held_against_the_others_in_each_direction() -> None:
+    """One's writes were held against the other's reads, or the other way round, and nothing was said of a doubt."""
+    for lan, doubt in (((200, 120), False), ((310, 120), True), ((140, 160), True)):
+        found = judged_both_ways(untouched=(100, 100), wan=(300, 150), lan=lan)
+        (best,) = answers.of_best("untouched", {one.b: suite._gains(one) for one in found})
+        # The second is better at as many points.
+        assert best.text.startswith("wan, better than untouched at all 2 points.")
+        assert ("Cannot tell whether it beats lan" in best.text) == doubt
+
+
+def test_the_bias_of_a_mixed_load_is_told_in_each_direction() -> None:
+    runs = [
+        attrs.evolve(of_both_ways(100, 100, "default", pair), session=SessionTurn("s-calibration", pair, side))
+        for pair in range(4) for side in "AB"
+    ]  # fmt: skip
+    same = compare.a_against_a(runs)
+    assert same is not None
+    told = [one.split(":")[0] for one in verdict_table._calibration(same)]
+    assert told == ["A against A, 4 KiB read, 70/30", "A against A, 4 KiB write, 70/30"]
+    steps = [one.step for one in laws.of_records(runs) if one.law == laws.A_AGAINST_A]
+    assert steps == ["xdd 4 KiB read, 70/30, session s", "xdd 4 KiB write, 70/30, session s"]
 
 
 def test_a_report_of_runs_that_cannot_be_used_says_so_first() -> None:
