@@ -424,6 +424,17 @@ def test_the_best_of_a_mixed_load_is_held_against_the_others_in_each_direction()
         assert ("Cannot tell whether it beats lan" in best.text) == doubt
 
 
+@pytest.mark.parametrize(("primary", "most", "least"), [("p99_ms", 0.1, 0.8), ("mb_per_s", 10, 1.25)])
+def test_most_is_the_most_that_was_gained(primary: str, most: float, least: float) -> None:
+    """A latency of a tenth was called the least gain, and one of four fifths the most."""
+    rates = {("untouched", 20): 80.0, ("wan", 20): 100.0, ("untouched", 100): 10.0, ("wan", 100): 100.0}
+    runs = [make_record(rate * (1 + number / 1000), label, path={"rtt_ms": rtt_ms})
+            for (label, rtt_ms), rate in rates.items() for number in range(4)]  # fmt: skip
+    runs = [attrs.evolve(one, workload=attrs.evolve(one.workload, primary=primary)) for one in runs]
+    told = re.search(r"By how much\? most (\S+)× \[.*?\], read at 100 ms; least (\S+)× \[", first_screen(runs))
+    assert told and [float(said) for said in told.groups()] == pytest.approx([most, least], rel=0.05)
+
+
 def test_the_bias_of_a_mixed_load_is_told_in_each_direction() -> None:
     runs = [
         attrs.evolve(of_both_ways(100, 100, "default", pair), session=SessionTurn("s-calibration", pair, side))

@@ -22,7 +22,10 @@ _MOST_LETTERS = 160
 
 @attrs.frozen(kw_only=True)
 class Gain:
-    """One primary figure of B against A, judged; `where` is the point, in words."""
+    """One primary figure of B against A, judged; `where` is the point, in words.
+
+    `better` is +1 where more of the figure is better, -1 where less is.
+    """
 
     where: str
     verdict: str
@@ -30,6 +33,7 @@ class Gain:
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
+    better: int = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -86,6 +90,11 @@ def _of_verdict(gains: Sequence[Gain], verdict: Verdict) -> list[Gain]:
 
 def _ratio_of(one: Gain) -> float:
     return one.ratio or 0.0
+
+
+def _gained(one: Gain) -> float:
+    """Return a number that is the higher, the more was gained."""
+    return one.better * _ratio_of(one)
 
 
 def _whys(unknown: Sequence[Gain]) -> str:
@@ -202,8 +211,8 @@ def _by_how_much(gains: Sequence[Gain]) -> str:
     if not certain:
         return "Not known."
     ends = {
-        "most": max(certain, key=_ratio_of),
-        "least": min(certain, key=_ratio_of),
+        "most": max(certain, key=_gained),
+        "least": min(certain, key=_gained),
     }
     if ends["most"] is ends["least"]:
         return f"{_ratio(ends['most'])}, {ends['most'].where}."

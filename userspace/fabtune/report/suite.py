@@ -188,7 +188,7 @@ def _gain(where: str, row: FigureRow) -> Gain:
     return Gain(
         where=where, verdict=row.judgement.verdict.value, why=row.judgement.why,
         ratio=row.judgement.ratio if row.judgement.ratio is not None else _of_medians(row),
-        low=row.judgement.low, high=row.judgement.high,
+        low=row.judgement.low, high=row.judgement.high, better=row.metric.better,
     )  # fmt: skip
 
 
