@@ -18,11 +18,11 @@ from run_records import make_record, said, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import recordfile
+from fabtune.measure import checks, recordfile
 from fabtune.model.judgement import rules_with_looks
 from fabtune.model.outputs import Iperf3Output, Qdisc
 from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, SessionTurn, StepResult, Value, WorkloadUsed
-from fabtune.report import cells, latency, overtime, paired, suite, throughput
+from fabtune.report import cells, fabric, latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
 from fabtune.report.looks import looks
@@ -140,26 +140,58 @@ def test_broken_law_incomplete_and_unreadable_runs_are_named(
     assert "sdb has vanished" in html and "damaged or cut short" in html
 
 
-def test_network_bound_and_block_stand_in_one_line(tmp_path: Path) -> None:
-    def step(op: Any, mb_per_s: Any) -> Any:
-        received = {"sum_received": {"bits_per_second": mb_per_s * 8e6}}
-        return StepResult(op, {"op": op}, iperf3=said(Iperf3Output, {"end": received}))
-
-    net = attrs.evolve(
-        make_record(1, "wan", workload="net"),
-        steps=(step("send", 110), step("receive", 90), step("send", 115)),
-        round_trips_ms=(10.0, 10.2, 99.0),
-        path_mtu_bytes=1500,
+def raw_tcp(*rates: tuple[str, float], rtt_ms: float = 10.2) -> RunRecord:
+    """A run of the network alone, with the MB/s of each direction."""
+    steps = tuple(
+        StepResult(
+            op, {"op": op}, iperf3=said(Iperf3Output, {"end": {"sum_received": {"bits_per_second": rate * 8e6}}})
+        )
+        for op, rate in rates
     )
+    net = make_record(1, "wan", workload="net")
+    return attrs.evolve(net, steps=steps, round_trips_ms=(rtt_ms - 0.2, rtt_ms, 99.0), path_mtu_bytes=1500)
+
+
+def test_network_bound_and_block_stand_in_one_line(tmp_path: Path) -> None:
+    net = raw_tcp(("send", 110), ("receive", 90), ("send", 115))
     path = {"rtt_ms": 10, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
-    block = make_record(60, "wan", op="write", parameters={"block_bytes": 10**6}, path=path)
+    block = make_record(50, "wan", op="write", parameters={"block_bytes": 10**6}, path=path)
     write_all([net, block], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     read, write = next(rows for rows in tables(html) if rows and "block_of_tcp" in rows[0])
     assert (float(read["tcp_mb_per_s"]), read["block_mb_per_s"]) == (90, "")
-    assert (float(write["tcp_mb_per_s"]), float(write["block_mb_per_s"])) == (115, 60)
-    assert float(write["block_of_tcp"]) == pytest.approx(60 / 115)
+    assert (float(write["tcp_mb_per_s"]), float(write["block_mb_per_s"])) == (115, 50)
+    assert float(write["block_of_tcp"]) == pytest.approx(50 / 115)
     assert float(write["rtt_ms"]) == 10.2 and write["workload"] == "xdd"
+
+
+def block_beside(net: list[RunRecord], block: list[RunRecord]) -> list[Any]:
+    """The MB/s of the block result that stands beside the reads of each network run."""
+    found = fabric.section([*net, *block])
+    assert found is not None
+    keys = [column.key for column in found.tables[0].columns]
+    return [row[keys.index("block_mb_per_s")] for row in found.tables[0].rows if row[keys.index("op")] == "read"]
+
+
+def test_raw_tcp_stands_beside_block_results_of_its_own_path_alone() -> None:
+    """A block run at 0.1 ms had 2200 % of what TCP carried over 20 ms."""
+    far, near = raw_tcp(("receive", 5), rtt_ms=20.2), raw_tcp(("receive", 110), rtt_ms=0.3)
+    quick, slow = (make_record(rate, "wan", path={"rtt_ms": rtt_ms}) for rate, rtt_ms in ((110, 0), (4, 20)))
+    untold = make_record(3, "wan")
+    assert block_beside([far], [quick]) == [None]
+    assert block_beside([far, near], [quick, slow]) == [4, 110]
+    # Without a word the one path that is known is meant.
+    assert block_beside([far], [untold]) == [3]
+    assert block_beside([far, near], [untold]) == [None, None]
+    other = attrs.evolve(slow, host=attrs.evolve(slow.host, name="other"))
+    assert block_beside([far], [other, untold]) == [3]
+
+
+def test_a_run_that_cannot_be_right_is_no_fastest_block_result() -> None:
+    # One request of 1 kB at a time over 20 ms is 0.05 MB/s at most.
+    path = {"rtt_ms": 20, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+    void, sound = (make_record(rate, "wan", path=path) for rate in (500, 0.04))
+    assert checks.voiding(void) and block_beside([raw_tcp(("receive", 110), rtt_ms=20.2)], [void, sound]) == [0.04]
 
 
 def test_highest_balanced_rate_is_named(tmp_path: Path) -> None:

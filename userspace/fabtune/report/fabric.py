@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The network beside the storage, so that a slow path is not blamed on iSCSI; and what captures proved."""
 
+import math
+import statistics
 from collections.abc import Sequence
 
-from fabtune.measure import metrics
+from fabtune.measure import checks, metrics
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import runs
 from fabtune.report.cells import cells
@@ -12,18 +14,21 @@ from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
 
 # Which way data flows for each block direction, seen from the initiator.
 _TCP_OF = {"read": "receive", "write": "send"}
+# How far a round trip that was told may lie from the one that was measured of the same path.
+_SHARE_OFF, _OFF_MS = 0.1, 0.5
 
 
 def section(records: Sequence[RunRecord]) -> Section | None:
     """Return raw TCP, the bound and the block result in one line for each label; None without a network run."""
-    nets = [record for record in records if record.workload.name == "net" and record.complete]
+    whole = [record for record in records if record.complete and not checks.voiding(record)]
+    nets = [record for record in whole if record.workload.name == "net"]
     if not nets:
         return None
     rows: list[tuple[Cell, ...]] = []
     for net in nets:
         for op, way in _TCP_OF.items():
             tcp = max((rate for way_of, rate in _rates(net) if way_of == way), default=None)
-            block, bound, name = _best_block(records, net.label, op)
+            block, bound, name = _best_block([one for one in whole if _over_path_of(net, one, nets)], op)
             rows.append(
                 (
                     net.label, op, runs.network_json(net).get("rtt_p50_ms"), net.path_mtu_bytes, tcp, bound,
@@ -41,7 +46,8 @@ def section(records: Sequence[RunRecord]) -> Section | None:
         Column("block", "block_of_tcp", "of TCP", percent),
         Column("block workload", "workload"),
     )
-    text = "The fastest raw TCP and block result of each label. What TCP cannot carry, no storage setting brings."
+    text = "The fastest raw TCP of each label, and its fastest block result from the same host over that round trip. "
+    text += "What TCP cannot carry, no storage setting brings."
     tables = (Table("In one line", columns, tuple(rows)), _paths(nets), _tests(nets))
     return Section("Network, bound and block", text, tables=tables)
 
@@ -53,10 +59,29 @@ def _rates(net: RunRecord) -> list[tuple[str, float]]:
     ]
 
 
-def _best_block(records: Sequence[RunRecord], label: str, op: str) -> tuple[float | None, float | None, str]:
-    """Return throughput, bound and name of the fastest block result of `label` in direction `op`."""
-    mine = [one for one in records if one.workload.name != "net" and one.complete and one.label == label]
-    found = [(cell.median("mb_per_s") or 0.0, cell) for cell in cells(mine) if cell.op == op]
+def _over_path_of(net: RunRecord, block: RunRecord, nets: Sequence[RunRecord]) -> bool:
+    """Tell whether a block run of the same label went over the path of a network run, as far as that is known.
+
+    One that was told no round trip did where all network runs from there found the same.
+    """
+    if block.workload.name == "net" or _from(block) != _from(net):
+        return False
+    told_ms = block.path.rtt_ms
+    held_ms = [_measured_ms(one) for one in nets if _from(one) == _from(net)] if told_ms is None else [told_ms]
+    return all(math.isclose(one, _measured_ms(net), rel_tol=_SHARE_OFF, abs_tol=_OFF_MS) for one in held_ms)
+
+
+def _from(record: RunRecord) -> tuple[str, str]:
+    return record.label, record.host.name
+
+
+def _measured_ms(net: RunRecord) -> float:
+    return statistics.median(net.round_trips_ms) if net.round_trips_ms else math.nan
+
+
+def _best_block(records: Sequence[RunRecord], op: str) -> tuple[float | None, float | None, str]:
+    """Return throughput, bound and name of the fastest block result in direction `op`."""
+    found = [(cell.median("mb_per_s") or 0.0, cell) for cell in cells(records) if cell.op == op]
     if not found:
         return None, None, ""
     rate, cell = max(found, key=lambda one: one[0])
