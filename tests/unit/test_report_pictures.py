@@ -212,7 +212,12 @@ def test_texts_are_sorted_by_their_numbers(tmp_path: Path) -> None:
         (109.123, 97.412, 119.498, ["109", "97", "119"]),
         (2.6182, 2.6181, 2.6183, ["2.618", "2.618", "2.618"]),
         (119.5, 119.5, 119.5, ["119.5", "119.5", "119.5"]),
-        (400.0, 12.0, 9000.0, ["400", "0", "9000"]),
+        (400.0, 12.0, 9000.0, ["400", "12", "9000"]),
+        (4.4, 0.03721, 1105.87, ["4.4", "0.037", "1110"]),
+        (1.0, 0.000123, 8130.0, ["1.0", "0.00012", "8100"]),
+        (1.0, 1.234e-13, 8.13e12, ["1.0", "1.2e-13", "8100000000000"]),
+        (1.234e-6, 1.12e-6, 1.34e-6, ["0.00000123", "0.00000112", "0.00000134"]),
+        (35.0, 0.0, 300.0, ["35", "0", "300"]),
         (0.0, 0.0, 0.0, ["0.000", "0.000", "0.000"]),
     ],
 )
@@ -222,6 +227,15 @@ def test_digits_follow_the_interval(value: float, low: float, high: float, shown
     assert found.shown()[0] == shown and found.shown()[1][0] == "1.000"
     # The file keeps what was found.
     assert str(value) in found.to_csv()
+
+
+def test_a_ratio_is_not_rounded_away_by_its_interval() -> None:
+    """Three pairs of 100 and 10, 100 and 100, 10 and 100 were "0× [0, 300]"."""
+    rates = {"default": (100, 100, 10), "wan": (10, 100, 100)}
+    records = [make_record(rate, label, pair) for label, of in rates.items() for pair, rate in enumerate(of)]
+    ((_, outcome),) = paired.outcomes(records)
+    said = verdict_table.change(outcome.primary[0].judgement)
+    assert re.fullmatch(r"1\.0× \[0\.00\d\d, 300\]", said) and said in page_of(records)
 
 
 def test_a_ratio_has_as_many_digits_as_its_interval_supports_wherever_it_stands() -> None:

@@ -11,6 +11,8 @@ import attrs
 Cell = str | float | int | None
 
 MISSING = "–"
+# Where two significant digits take more than so many behind the point, an exponent is written: nobody counts the zeros.
+_MOST_PLACES = 5
 
 
 def decimals(digits: int) -> Callable[[float], str]:
@@ -26,10 +28,11 @@ def significant(digits: int) -> Callable[[float], str]:
 def within(low: float, high: float) -> Callable[[float], str]:
     """Return a formatter for a figure between `low` and `high`: its last two digits are what they leave open.
 
-    At most four significant digits are written: no interval of a few runs says more.
+    At most four significant digits are written: no interval of a few runs says more.  At least two are, of every
+    value: an interval may span several powers of ten, and its lower end, or the figure itself, is no zero then.
     """
-    places = 1 - _magnitude((high - low) / 2) if high > low else math.inf
-    return lambda value: _to_place(value, min(places, 3 - _magnitude(max(abs(low), abs(high)))))
+    places = min(1 - _magnitude((high - low) / 2) if high > low else math.inf, 3 - _magnitude(max(abs(low), abs(high))))
+    return lambda value: _to_two_at_least(value, places)
 
 
 def _magnitude(value: float) -> int:
@@ -39,6 +42,12 @@ def _magnitude(value: float) -> int:
 def _to_place(value: float, places: float) -> str:
     """Return `value` rounded to so many digits after the point, or before it where `places` is negative."""
     return f"{round(value, int(places)):.{max(0, int(places))}f}" if math.isfinite(value) else f"{value}"
+
+
+def _to_two_at_least(value: float, places: float) -> str:
+    """Return `value` rounded as `_to_place` does, but not to less than two significant digits."""
+    two = 1 - _magnitude(value) if value else places
+    return f"{value:.1e}" if two > max(places, _MOST_PLACES) else _to_place(value, max(places, two))
 
 
 def percent(value: float) -> str:
