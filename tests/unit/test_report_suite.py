@@ -431,6 +431,35 @@ def test_a_point_some_of_whose_runs_do_not_tell_a_figure_does_not_have_that_of_t
         assert cell.median("mb_per_s") is not None
 
 
+@pytest.mark.parametrize(
+    ("figure", "kinds"),
+    [
+        ("user_s_per_gb", ["user"]),
+        ("sys_s_per_gb", ["sys"]),
+        ("softirq_s_per_gb", ["irq.soft"]),
+        ("sys_percent_per_mb_per_s", ["sys", "irq.soft"]),
+    ],
+)
+def test_a_part_of_the_cpu_time_that_some_runs_do_not_tell_is_not_that_of_the_others(
+    figure: str, kinds: list[str]
+) -> None:
+    """One run of five had more than ten ticks of softirq, and its 1 s/GB stood beside the CPU time of all five."""
+
+    def spent(number: int, ms_per_s: float) -> RunRecord:
+        one = make_record(100, "wan", seconds=10, start=float(number))
+        for second, sample in enumerate(one.steps[0].samples):
+            for kind in kinds:
+                sample["kernel.all.cpu.idle"] += sample[f"kernel.all.cpu.{kind}"] - ms_per_s * second
+                sample[f"kernel.all.cpu.{kind}"] = ms_per_s * second
+        return one
+
+    # 40 ms in all, and twice that, are below ten ticks.
+    for least, known in ((20, True), (4, False)):
+        (cell,) = cells.cells([spent(number, least if number else 100) for number in range(5)])
+        assert (cell.median(figure) is not None) == known == (cell.spread(figure) is not None)
+        assert cell.median("cpu_s_per_gb") is not None
+
+
 def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> None:
     """It said "Yes, better" and "No, it harmed" of wan against untouched, and not which session said what."""
     records = [

@@ -21,7 +21,10 @@ K = TypeVar("K")
 CLIENTS = ("processes", "threads", "streams")
 
 # What a run tells only where it is known well enough.
-_NOT_ALWAYS_TOLD = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "cpu_s_per_gb")
+_NOT_ALWAYS_TOLD = (
+    "p50_ms", "p90_ms", "p99_ms", "p999_ms",
+    "cpu_s_per_gb", "user_s_per_gb", "sys_s_per_gb", "softirq_s_per_gb", "sys_percent_per_mb_per_s",
+)  # fmt: skip
 
 # With fewer an interval says nothing.
 LEAST_RUNS = 3
