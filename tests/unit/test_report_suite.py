@@ -194,17 +194,31 @@ def test_a_run_that_cannot_be_right_is_no_fastest_block_result() -> None:
     assert checks.voiding(void) and block_beside([raw_tcp(("receive", 110), rtt_ms=20.2)], [void, sound]) == [0.04]
 
 
+def balance(stream: int, written: float, read: float, **path: float) -> RunRecord:
+    """A run of eight writers, asked for so many bytes a second each, and as many readers, at such MB/s in all."""
+    parameters: dict[str, Value] = {"block_bytes": 10**5, "stream_bytes_per_s": stream, "streams": 8}
+    both, reads = (
+        make_record(rate, "wan", workload="daq", op=op, parameters=parameters, path=path)
+        for op, rate in (("write", written), ("read", read))
+    )
+    return attrs.evolve(both, steps=both.steps + reads.steps)
+
+
 def test_highest_balanced_rate_is_named(tmp_path: Path) -> None:
-    records = []
     # At 3 MB/s a stream the readers fall behind.
-    for stream, written, read in ((10**6, 8.0, 7.95), (2 * 10**6, 16.0, 15.8), (3 * 10**6, 24.0, 20.0)):
-        parameters = {"block_bytes": 10**5, "stream_bytes_per_s": stream, "streams": 8}
-        both = make_record(written, "wan", workload="daq", op="write", parameters=parameters)
-        reads = make_record(read, "wan", workload="daq", op="read", parameters=parameters)
-        records.append(attrs.evolve(both, steps=both.steps + reads.steps))
-    write_all(records, tmp_path / "runs")
+    rates = ((10**6, 8.0, 7.95), (2 * 10**6, 16.0, 15.8), (3 * 10**6, 24.0, 20.0))
+    write_all([balance(*one) for one in rates], tmp_path / "runs")
     _, html = page(tmp_path / "runs")
     assert "Highest rate that readers and writers both held, wan: 16.0\xa0MB/s each way." in html
+
+
+def test_a_balanced_rate_is_that_of_one_path() -> None:
+    """Readers that fell behind over 100 ms were held to keep up, or not, by whether the run at 0 ms came after."""
+    far, near = balance(10**6, 8.0, 1.0, rtt_ms=100), balance(10**6, 8.0, 8.0, rtt_ms=0)
+    said = "Highest rate that readers and writers both held, wan, rtt_ms"
+    for records in ([far, near], [near, far]):
+        told = throughput.balanced(cells.cells(records))
+        assert told == [f"{said} 0: 8.0 MB/s each way.", f"{said} 100: none of those asked for."]
 
 
 def test_a_window_shows_as_the_same_product_at_every_rtt(tmp_path: Path) -> None:

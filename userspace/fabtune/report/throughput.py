@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.workload import said_value
+from fabtune.model.runrecord import Value
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
 from fabtune.report.chart import Axis, Series, binary_size, line_chart
@@ -166,18 +167,25 @@ def _asked_mb_per_s(cell: Cell) -> float:
 
 
 def balanced(group: Sequence[Cell]) -> list[str]:
-    """Return, for each label of a workload of readers and writers at a set rate, the highest that both held."""
+    """Return, for each label and point of readers and writers at a set rate, the highest rate that both held."""
     said = []
     at_a_rate = [cell for cell in group if "stream_bytes_per_s" in cell.parameters]
-    for label, mine in cell_sets.by(at_a_rate, lambda c: c.label).items():
+    names = [name for name in cell_sets.varying(at_a_rate) if name != "stream_bytes_per_s"]
+    ordered = sorted(at_a_rate, key=functools.partial(_place, names))
+    for (label, point), mine in cell_sets.by(ordered, lambda c: (c.label, _of(names, c))).items():
         held = []
         for asked, sides in cell_sets.by(mine, _asked_mb_per_s).items():
-            rates = {cell.op: cell.median("mb_per_s") or 0.0 for cell in sides}
-            if len(rates) == 2 and min(rates.values()) >= asked * (1 - BALANCE_TOLERANCE):
+            slowest = min(cell.median("mb_per_s") or 0.0 for cell in sides)
+            if len({cell.op for cell in sides}) == 2 and slowest >= asked * (1 - BALANCE_TOLERANCE):
                 held.append(asked)
+        where = "".join(f", {one}" for one in (label, *(_named(*pair) for pair in point)) if one)
         found = f"{max(held):.1f} MB/s each way" if held else "none of those asked for"
-        said.append(f"Highest rate that readers and writers both held{f', {label}' if label else ''}: {found}.")
+        said.append(f"Highest rate that readers and writers both held{where}: {found}.")
     return said
+
+
+def _of(names: Sequence[str], cell: Cell) -> tuple[tuple[str, Value], ...]:
+    return tuple((name, cell.parameters[name]) for name in names if name in cell.parameters)
 
 
 def _table(caption: str, group: Sequence[Cell], names: Sequence[str]) -> Table:
