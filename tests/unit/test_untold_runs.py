@@ -195,6 +195,24 @@ def test_a_run_that_cannot_be_right_is_left_out_by_run_too(
     assert all(run.points for cell in index.combinations for run in cell.runs)
 
 
+def test_a_point_that_is_left_out_is_marked_wherever_all_points_stand(lab: Lab) -> None:
+    """An impossible rate stood on three pages among the others, and one alone said that it was left out."""
+    lab.faster = {("wan", 100.0, 2)}
+    main(["run", "exp.toml"])
+    mark, law = "left out", "Not used read: broken law: no direction is faster than its bound"
+    top, far = Path("out/exp"), Path("out/exp/profile=wan,rtt=100ms")
+    for made_anew in (False, True):
+        assert not made_anew or main(["report", "--tree", "out"]) == ExitCode.DONE
+        told = {path: _said((path / "index.html").read_text()) for path in (top, far, far / "run-2")}
+        assert all(said.count(mark) == said.count("cannot be right") == 1 for said in told.values()), told
+        assert law in told[far / "run-2"]
+        for other in (far / "run-1", Path("out/exp/profile=wan,rtt=20ms")):
+            assert mark not in _said((other / "index.html").read_text())
+    # The index has what each run left, whatever is made of it.
+    index = resulttree.read_experiment(top / "index.json")
+    assert not any("left_out" in point for cell in index.combinations for run in cell.runs for point in run.points)
+
+
 def test_what_is_expected_is_not_judged_by_a_run_that_is_left_out(lab: Lab) -> None:
     Path("exp.toml").write_text(TEXT + PLOT)
     lab.faster = ALL_WAN_FAR

@@ -66,7 +66,7 @@ class RunEntry:
     """One run; `files` are those it left, in name order, `points` none unless it was measured.
 
     `settings` are those that the definition asks for, `origin` has those that were in force; `why` says what is wrong
-    with a run that is refused, `failed_before` why it failed before it was measured, where it did.
+    with a run that is refused or left out, `failed_before` why it failed before it was measured, where it did.
     """
 
     number: int

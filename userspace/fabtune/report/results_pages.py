@@ -20,7 +20,7 @@ from fabtune.report.table import Cell, Column, Table, plain
 
 PAGE = "index.html"
 # Columns that say which point a row is stand before its figures.
-_FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op")
+_FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op", "left_out")
 # What a reader of an experiment opens first, where the run left it.
 _FIGURES = {
     "figures.html": "figures",
