@@ -105,6 +105,39 @@ def test_each_session_in_a_directory_is_judged_and_the_gravest_decides(
     ]  # fmt: skip
 
 
+def test_runs_of_no_session_beside_one_are_judged_among_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One session in a directory, and no other label was judged, nor named."""
+    loose = [make_record(rate + number, label, start=100.0 + number)
+             for number in range(3) for label, rate in (("default", 100), ("wan", 100), ("far", 10))]  # fmt: skip
+    found = paired.outcomes([*session(1.2), *loose])
+    assert [(heading, one.primary[0].judgement.verdict) for heading, one in found] == [
+        ("wan against default, session s", Verdict.BETTER),
+        ("wan against default, runs of no session", Verdict.CANNOT_TELL),
+        ("far against default, runs of no session", Verdict.WORSE),
+    ]
+    page = re.sub(r"<[^>]+>", "", suite.render([*session(1.2), *loose], [], [], ["fabtune"])).replace("\xa0", " ")
+    assert "Yes. xdd, wan, session s against default: better at read." in page
+    assert "Cannot tell. xdd, wan, runs of no session against default: cannot tell at read." in page
+    assert "No, it harmed. xdd, far against default: worse at read." in page
+    assert "Of the runs of no session every other label is held against default" in page
+    out = kept(session(1.2), tmp_path / "runs")
+    for number, one in enumerate(loose):
+        recordfile.write(one, out / f"{number}.run.json.gz")
+    assert main(["compare", str(out)]) == ExitCode.DONE
+    assert "9 runs of no session took no part; `fabtune report" in capsys.readouterr().err
+
+
+def test_what_is_held_against_nothing_is_named() -> None:
+    whole, alone = session(1.2), [make_record(10.0, "far")]
+    half = [one for one in session(1.2, name="half") if one.label == "default"]
+    assert paired.held_against([*whole, *alone]) == "1 run of far, of no session, is held against nothing."
+    assert paired.held_against([*whole, *half]) == "Session half has no runs of both sides: it is not judged."
+    assert paired.held_against(whole) == paired.held_against(alone) == ""
+    assert "is held against nothing" in suite.render([*whole, *alone], [], [], ["fabtune"])
+
+
 def test_one_path_without_a_whole_session_is_refused_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -81,6 +81,7 @@ def _say(remarks: Sequence[str]) -> None:
 def _sessions(place: Path, practical: float | None, *, as_json: bool) -> int:
     """Hold B against A of each interleaved session at `place`; the gravest says how it went."""
     from fabtune.cli.table import paragraph
+    from fabtune.model.units import counted
     from fabtune.report import compare, verdict_table
 
     records, remarks = _load(place)
@@ -90,6 +91,8 @@ def _sessions(place: Path, practical: float | None, *, as_json: bool) -> int:
         raise InputError(
             f"{place}: no session of `fabtune ab` with runs of both sides; give two paths to hold one against the other"
         )
+    if loose := sum(not one.session for one in records):
+        _say([f"{place}: {counted(loose, 'run')} of no session took no part; `fabtune report {place}` judges all"])
     with console.reader_may_leave():
         if as_json and len(found) > 1:
             print(f"[{', '.join(verdict_table.as_json(one) for _, one in found)}]")

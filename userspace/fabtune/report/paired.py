@@ -7,6 +7,7 @@ import attrs
 
 from fabtune.model.judgement import Verdict
 from fabtune.model.runrecord import RunRecord
+from fabtune.model.units import counted
 from fabtune.model.untouched import UNTOUCHED, baseline
 from fabtune.report import compare, verdict_table
 from fabtune.report.chart import Axis, Series, line_chart
@@ -32,23 +33,46 @@ def sections(
 def outcomes(records: Sequence[RunRecord]) -> list[tuple[str, Comparison]]:
     """Return each comparison that `records` of one workload allow, under its heading.
 
-    Interleaved sessions are taken as such; otherwise each label is held against the one that `baseline` names.
+    Interleaved sessions are taken as such; of other runs each label is held against the one that `baseline` names.
     """
     told = [(f"{one.b} against {one.a}, session {name}", one) for name, one in compare.compare_sessions(records)]
-    by_label: dict[str, list[RunRecord]] = {}
-    for record in records:
-        by_label.setdefault(record.label, []).append(record)
-    if not any(record.session for record in records) and len(by_label) > 1:
+    by_label = _loose(records)
+    if len(by_label) > 1:
+        beside = ", runs of no session" if told else ""
         a = by_label.pop(baseline(by_label))
-        told += [(f"{one.b} against {one.a}", one) for one in compare.compare_each(a, list(by_label.values()))]
+        each = compare.compare_each(a, list(by_label.values()))
+        told += [(f"{one.b} against {one.a}{beside}", one) for one in each]
     return told
 
 
+def _loose(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Return the runs that belong to no interleaved session, by label."""
+    found: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if not record.session:
+            found.setdefault(record.label, []).append(record)
+    return found
+
+
 def held_against(records: Sequence[RunRecord]) -> str:
-    """Return which label the others are held against, and why it is that one; nothing where sessions say it."""
-    labels = dict.fromkeys(record.label for record in records)
-    if len(labels) < 2 or any(record.session for record in records):
-        return ""
+    """Return which label the others are held against, and why it is that one, and which runs are against none."""
+    loose, sessions = _loose(records), compare.split(records)
+    said = [f"Session {name} has no runs of both sides: it is not judged." for name, mine in sessions if _half(mine)]
+    if len(loose) > 1:
+        told = _base(list(loose))
+        said.append(f"Of the runs of no session {told[0].lower()}{told[1:]}" if sessions else told)
+    for label, mine in loose.items() if sessions and len(loose) == 1 else ():
+        runs = f"{counted(len(mine), 'run')} of {label or 'no label'}"
+        said.append(f"{runs}, of no session, {'is' if len(mine) == 1 else 'are'} held against nothing.")
+    return " ".join(said)
+
+
+def _half(session: Sequence[RunRecord]) -> bool:
+    turns = [one.session for one in session if one.session]
+    return len({turn.side for turn in turns if not turn.calibration}) < 2
+
+
+def _base(labels: Sequence[str]) -> str:
     base = baseline(labels)
     others = "Every other label is held" if len(labels) > 2 else "The other label is held"
     if base == UNTOUCHED:
