@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fabtune.model.results import Point
 from fabtune.progress import Progress
 
 pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
+AT_ONCE = {"wanted_unix_s": 0, "begun_unix_s": 0, "clock_offset_ms": 0, "clock_uncertainty_ms": 0}
 
 
 def _inventory(tmp_path: Path, text: str) -> Path:
@@ -100,12 +102,36 @@ def test_the_percentiles_of_all_hosts_are_those_of_all_their_requests(tmp_path: 
     wanted = definition.load(str(path))
     (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
     # 100,000 requests of about 0.01 ms and 100 of about 10 ms: of all together not even one in a hundred is slow.
-    start = {"wanted_unix_s": 0, "begun_unix_s": 0, "clock_offset_ms": 0, "clock_uncertainty_ms": 0}
     for host, rate in (("a", 100), ("b", 0.1)):
         recordfile.write(make_record(rate), run.directory / host / f"read{recordfile.SUFFIX}")
-        (run.directory / host / "read.start.json").write_text(json.dumps(start))
+        (run.directory / host / "read.start.json").write_text(json.dumps(AT_ONCE))
     slow, every = fleet._points(run, inventory.Inventory(path, ("a", "b"), ("t",)), "read")[1:]
     assert (slow["p99_ms"], every["p50_ms"], every["p99_ms"]) == (13.0, 0.011, 0.013)
+
+
+def _runs(tmp_path: Path, rates: Sequence[float], more: str = "") -> tuple[definition.Definition, list[batch.Run]]:
+    """Return a definition, and its runs on a fleet of one host, one with each of `rates`."""
+    path = tmp_path / "exp.toml"
+    path.write_text(f'seeds = {len(rates)}\n[factors]\nprofile = ["wan"]\n[fixed]\nop = "read"\n{more}')
+    wanted = definition.load(str(path))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out", ("a",))
+    for run, rate in zip(runs, rates, strict=True):
+        recordfile.write(make_record(rate, "wan"), run.directory / "a" / f"read{recordfile.SUFFIX}")
+        (run.directory / "a" / "read.start.json").write_text(json.dumps(AT_ONCE))
+        run.keep(fleet._points(run, inventory.Inventory(path, ("a",), ("t",)), "read"))
+    return wanted, runs
+
+
+@pytest.mark.parametrize(
+    ("rates", "holds"), [((50, 150, 130), None), ((100, 101, 102), True), ((80, 81, 82), False)]
+)
+def test_what_is_expected_of_a_fleet_is_judged_by_the_interval_over_its_runs(
+    rates: Sequence[float], holds: bool | None, tmp_path: Path
+) -> None:
+    """A fleet's points have no seed: all runs were one, and their mean of 110 was taken at its word."""
+    wanted, runs = _runs(tmp_path, rates, f'[[expect]]\nsays = "fast"\nat_least = 90\n')
+    (judged,) = batch.judge(wanted, runs)
+    assert judged.holds is holds and " to " in judged.found, judged
 
 
 def test_each_seed_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

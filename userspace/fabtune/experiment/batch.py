@@ -304,7 +304,9 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpe
     for run in runs:
         state = run.state()
         points = _places(run) if state.status == "failed" else left_out.sifted(run.directory, state.points)[0]
-        rows += [point | run.combination.factors for point in points]
+        # A fleet's points do not say theirs.
+        seed = Point({"seed": run.settings.seed})
+        rows += [seed | point | run.combination.factors for point in points]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 
