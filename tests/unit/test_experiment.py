@@ -50,7 +50,9 @@ def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path
         ("[factors]\nrtt = [true]", "rtt"),
         ('clock = "sun"', "clock"),
         ("summary = 3", "summary"),
-        (f"seeds = 11\n[factors]\nseed = {list(range(1, 1000))}", "10989|seeds"),
+        (f"seeds = 11\n[factors]\ndepth = {list(range(1, 1000))}", "999 combinations x 11 seeds"),
+        # One draw was measured, and counted, several times: of three seeds each 1, 2, 3, 2, 3, 4, 3, 4, 5.
+        ("seeds = 3\n[factors]\nseed = [1, 2, 3]", r"key 'seeds': found 3 .integer., allowed: 1 beside .*'seed'"),
     ],
 )
 def test_a_bad_definition_names_the_file_and_the_key(tmp_path: Path, text: str, named: str) -> None:
@@ -95,6 +97,13 @@ def test_every_shipped_experiment_can_be_run(name: str) -> None:
     wanted = definition.load(name)
     batch.check_profiles(wanted, wanted.combinations())
     assert wanted.summary and wanted.combinations()
+
+
+@pytest.mark.parametrize("seeds", ["", "seeds = 1\n"])
+def test_seeds_that_are_listed_are_measured_once_each(tmp_path: Path, seeds: str) -> None:
+    wanted = _write(tmp_path, f"{seeds}[factors]\nseed = [1, 2, 5]\n")
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    assert [run.settings.seed for run in runs] == [1, 2, 5]
 
 
 def test_a_replicate_is_a_seed_of_its_own_and_only_whole_runs_count(tmp_path: Path) -> None:

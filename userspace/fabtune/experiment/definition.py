@@ -86,6 +86,12 @@ class Definition(_File):
             if factor is not None and factor not in self.factors:
                 allowed = f"one of the factors {', '.join(self.factors)}"
                 raise InputError(f"{self.path}: key '{key}': found {typed.describe(factor)}, allowed: {allowed}")
+        if "seed" in self.factors and self.seeds > 1:
+            # Each value and those that follow it would be measured: most of them several times, and counted so.
+            raise InputError(
+                f"{self.path}: key 'seeds': found {typed.describe(self.seeds)}, allowed: 1 beside the factor 'seed', "
+                "which lists the seeds itself; leave one of the two out"
+            )
         if self.size * self.seeds > MAX_COMBINATIONS:
             raise InputError(
                 f"{self.path}: {self.size} combinations x {self.seeds} seeds; at most {MAX_COMBINATIONS} "
