@@ -13,13 +13,14 @@ import attrs
 import pytest
 from run_records import make_record, with_step
 
-from fabtune.errors import InputError
-from fabtune.measure import checks, fio, measured, metrics, paced, paced_load, workload
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode, InputError
+from fabtune.measure import checks, fio, measured, metrics, paced, paced_load, recordfile, workload
 from fabtune.measure.arrivals import Arrival, packed, unpacked
 from fabtune.measure.open_loop import OpenLoop
 from fabtune.measure.workload import Place
 from fabtune.model.offered import Offered
-from fabtune.model.runrecord import RunRecord
+from fabtune.model.runrecord import RunRecord, WorkloadUsed
 from fabtune.report import openloops, runs
 
 MS = 10**6
@@ -213,6 +214,27 @@ def test_an_offered_rate_that_was_not_reached_leaves_no_latency() -> None:
         said: Any = runs.as_json(record)["steps"]
         assert said[0]["latency"] == ("from the instant" if told else "cannot tell")
         assert (said[0]["offered_per_s"], said[0]["reached_per_s"]) == (100, completed / 10)
+
+
+def test_the_figure_that_decides_says_why_it_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two overloaded loads p99, the figure of `openloop`, was no row: "no practical difference", for no reason."""
+    decided = WorkloadUsed("openloop", primary="p99_ms")
+    for side, label in enumerate(("untouched", "wan")):
+        for run in range(3):
+            made = attrs.evolve(offered(500), workload=decided, label=label, started_unix_s=float(2 * run + side))
+            recordfile.write(made, tmp_path / label / f"{run}.run.json.gz")
+    assert main(["compare", str(tmp_path / "untouched"), str(tmp_path / "wan")]) == ExitCode.CANNOT_TELL
+    told = " ".join(capsys.readouterr().out.split())
+    assert "read latency p99" in told and "the offered rate was not reached" in told, told
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+    answers = (tmp_path / "report.html").read_text().split("</dl>")[0]
+    assert "no run of untouched tells it: the offered rate was not reached" in answers
+
+
+def test_of_two_loads_together_nothing_is_said_where_one_was_overloaded() -> None:
+    both = [measured.latencies(offered(completed).steps[0], "read") for completed in (1000, 500)]
+    assert both[0].quantile_ns(0.5) is not None
+    assert measured.together(both).untold(0.5) == measured.together(both[::-1]).untold(0.5) == both[1].untold(0.5)
 
 
 def test_latency_of_an_open_loop_is_the_generators_not_the_devices() -> None:

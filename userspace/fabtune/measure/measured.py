@@ -25,6 +25,8 @@ _ENDING_S = 0.5
 ALIKE = 1 / 16
 # Half of a bucket of fio, which has 64 an octave.
 FIO_ROUNDED = 1 / 128
+# Why nothing is known of an open loop's latency.
+_NOT_REACHED = "the offered rate was not reached"
 # Of requests that last longer than this share of the part, only the quickest are sure to be seen to end.
 _LONGEST_SHARE = 0.5
 
@@ -50,13 +52,15 @@ class Latencies:
     """How many requests took how long (ns -> requests); of `drained` of them it is only known that it was less.
 
     Each time may be off by the share `rounded` to either side: it is that of its bucket.  Requests still under way at
-    the end of the `part_s` that was looked at are missing; it is infinite where all were waited for.
+    the end of the `part_s` that was looked at are missing; it is infinite where all were waited for.  `unknown` says
+    why nothing is known of requests that there were.
     """
 
     counts: Mapping[int, int]
     drained: int = 0
     rounded: float = FIO_ROUNDED
     part_s: float = math.inf
+    unknown: str = ""
 
     @property
     def total(self) -> int:
@@ -73,8 +77,8 @@ class Latencies:
         The drained ones may lie anywhere below where they were counted: what is said must hold with all of them lowest.
         The longest of all that were seen is known whatever is missing: it is no percentile.
         """
-        if not self.total:
-            return "no time of a request is known"
+        if self.unknown or not self.total:
+            return self.unknown or "no time of a request is known"
         rank = self._rank(share)
         most, least = self._at(rank), self._at(max(1, rank - self.drained))
         if (1 - share) * self.total < self.drained or most - least > ALIKE * most:
@@ -110,8 +114,10 @@ class Latencies:
         for ns, count in other.counts.items():
             counts[ns] = counts.get(ns, 0) + count
         return Latencies(
-            counts, self.drained + other.drained, max(self.rounded, other.rounded), min(self.part_s, other.part_s)
-        )
+            counts, self.drained + other.drained, max(self.rounded, other.rounded), min(self.part_s, other.part_s),
+            # Of the rest alone nothing is said: it is no fair sample.
+            self.unknown or other.unknown,
+        )  # fmt: skip
 
 
 def together(parts: Iterable[Latencies]) -> Latencies:
@@ -310,8 +316,9 @@ def latencies(result: StepResult, op: str) -> Latencies:
     these are the requests that were to leave in the part, however long they took.
     """
     if result.offered:
-        # From the instant at which each was to leave; nothing where the load did not keep up.
-        return Latencies(result.document.bins(op) if result.offered.kept_up else {})
+        # From the instant at which each was to leave.
+        kept_up = result.offered.kept_up
+        return Latencies(result.document.bins(op)) if kept_up else Latencies({}, unknown=_NOT_REACHED)
     interval = seen(result) if on_device(result) else None
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)

@@ -99,7 +99,7 @@ def _percentiles(result: StepResult, op: str, called: str) -> Iterable[Figure]:
         key, title, value = f"{op}_{name}_ms", f"{called} latency {name}", latencies.quantile_ns(share)
         if value is not None:
             yield Metric(key, title, "ms", value / 1e6, -1, rounded=latencies.rounded)
-        elif latencies.total:
+        elif latencies.total or latencies.unknown:
             yield Untold(key, title, "ms", -1, latencies.untold(share))
 
 
