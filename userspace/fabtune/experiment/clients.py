@@ -216,7 +216,8 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
-    times = [histogram for one in seen if (histogram := one.interval.histogram(op=op))]
+    # From the first issue on, retries included, as of one client alone.
+    times = [histogram for one in seen if (histogram := one.interval.histogram("total", op))]
     every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in times)
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
