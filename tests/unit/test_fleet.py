@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import pytest
 from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import batch, definition, fleet, inventory
+from fabtune.experiment import batch, definition, fleet, inventory, publish
+from fabtune.experiment.summary import summarise
 from fabtune.measure import recordfile
 from fabtune.model.results import Point
 from fabtune.progress import Progress
@@ -58,6 +60,10 @@ def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
     for fixed in ('fabric = "srp"', "clients = 4", "mtu = 9000"):
         path.write_text(f'[factors]\nprofile = ["wan"]\n[fixed]\n{fixed}\n')
         with pytest.raises(InputError, match=f"fixed.{fixed.split()[0]}: fabtune cannot set"):
+            fleet.check_definition(definition.load(str(path)))
+    for text in ('[fixed]\nworkload = "net"\n', '[factors]\nworkload = ["xdd", "net"]\n'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="workload = net: found the network alone, expected a load on disks"):
             fleet.check_definition(definition.load(str(path)))
     path.write_text('[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nrtt = "20ms"\n')
     fleet.check_definition(definition.load(str(path)))
@@ -122,16 +128,53 @@ def _runs(tmp_path: Path, rates: Sequence[float], more: str = "") -> tuple[defin
     return wanted, runs
 
 
-@pytest.mark.parametrize(
-    ("rates", "holds"), [((50, 150, 130), None), ((100, 101, 102), True), ((80, 81, 82), False)]
-)
+@pytest.mark.parametrize(("rates", "holds"), [((50, 150, 130), None), ((100, 101, 102), True), ((80, 81, 82), False)])
 def test_what_is_expected_of_a_fleet_is_judged_by_the_interval_over_its_runs(
     rates: Sequence[float], holds: bool | None, tmp_path: Path
 ) -> None:
     """A fleet's points have no seed: all runs were one, and their mean of 110 was taken at its word."""
-    wanted, runs = _runs(tmp_path, rates, f'[[expect]]\nsays = "fast"\nat_least = 90\n')
+    wanted, runs = _runs(tmp_path, rates, '[[expect]]\nsays = "fast"\nat_least = 90\n')
     (judged,) = batch.judge(wanted, runs)
     assert judged.holds is holds and " to " in judged.found, judged
+
+
+def test_seeds_of_a_fleet_that_fall_into_two_groups_are_said(tmp_path: Path) -> None:
+    """They were "100, 50, 100": median, low and high, without a word."""
+    _, runs = _runs(tmp_path, (50, 50.1, 100, 100.1, 100.2))
+    notes = publish.of_fleet(batch.summary_of(runs), "", tmp_path / "out").texts
+    assert [note.split(": ")[0] for note in notes] == ["profile wan, read, a", "profile wan, read, all"]
+    assert all("the seeds fall into two groups, 50.05 (2) and 100.1 (3) MB/s" in note for note in notes)
+
+
+def test_why_a_fleet_s_rows_tell_nothing_is_said_once_for_all_hosts(tmp_path: Path) -> None:
+    rows = [
+        ({"profile": profile, "depth": "8"}, Point({"profile": profile, "op": "read", "host": host, "seed": 1}) | more)
+        for profile, more in (("untouched", Point({"mb_per_s": 100.0})), ("wan", Point({"untold": "failed"})))
+        for host in ("a", "b", "c", "d", "all")
+    ]
+    recordfile.write(make_record(100), tmp_path / "a" / f"read{recordfile.SUFFIX}")
+    notes = publish.of_fleet(summarise(rows), "", tmp_path).texts
+    assert notes == ("profile wan, depth 8, read, a, b, c and 2 more: cannot tell: 1 of 1 run of wan failed",)
+    # Nothing to hold it against.
+    alone = publish.of_fleet(summarise(rows[5:]), "", tmp_path).texts
+    assert alone == ("profile wan, depth 8, read, a, b, c and 2 more: 1 of 1 run of wan failed",)
+
+
+def test_a_host_s_latency_and_that_of_all_are_of_the_step_whose_throughput_stands_beside_them(tmp_path: Path) -> None:
+    """Two hosts that are alike had a p50 of 0.1 ms each, and of 0.001 ms together: with the cached step's."""
+    path = tmp_path / "exp.toml"
+    path.write_text('seeds = 1\n[factors]\nprofile = ["wan"]\n')
+    wanted = definition.load(str(path))
+    (run,) = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    cached, disk = make_record(1000, "wan"), make_record(10, "wan")
+    both = attrs.evolve(cached, steps=(*cached.steps, *disk.steps))
+    for host in "ab":
+        recordfile.write(both, run.directory / host / f"read{recordfile.SUFFIX}")
+        (run.directory / host / "read.start.json").write_text(json.dumps(AT_ONCE))
+    points = fleet._points(run, inventory.Inventory(path, ("a", "b"), ("t",)), "read")
+    assert [one["mb_per_s"] for one in points] == [10, 10, 20]
+    assert [one["p50_ms"] for one in points] == [pytest.approx(0.1, rel=0.2)] * 3
+    assert len({one["p50_ms"] for one in points}) == 1
 
 
 def test_each_seed_of_a_fleet_has_an_order_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

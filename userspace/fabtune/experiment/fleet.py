@@ -71,6 +71,11 @@ def check_definition(definition: Definition) -> None:
     """Raise InputError when `definition` asks for what only the lab can set."""
     _check_names(definition, "factors", definition.factors, _OURS)
     _check_names(definition, "fixed", definition.fixed, _OURS + _SAID)
+    if "net" in (*definition.factors.get("workload", ()), definition.fixed.get("workload")):
+        raise InputError(
+            f"{definition.path}: workload = net: found the network alone, expected a load on disks, which a fleet "
+            "measures; `fabtune measure net --peer HOST` measures the network between two hosts"
+        )
 
 
 def _check_names(definition: Definition, table: str, names: Iterable[str], allowed: Sequence[str]) -> None:
@@ -204,12 +209,15 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
         taken = recordfile.read(run.directory / host / f"{op}{recordfile.SUFFIX}")
         said = run.directory / host / f"{op}.start.json"
         start = typed.TOLERANT.read(_Start, printed(said.read_text(), str(said)), str(said))
-        figures = {metric.key: metric.value for step in taken.steps for metric in metrics.of_step(step)}
+        steps = [(step, {metric.key: metric.value for metric in metrics.of_step(step)}) for step in taken.steps]
         late_s = start.begun_unix_s - start.wanted_unix_s
         for way in ways_of(op):
-            if f"{way}_mb_per_s" not in figures:
+            moved = [(step, told) for step, told in steps if f"{way}_mb_per_s" in told]
+            if not moved:
                 continue
-            latencies.setdefault(way, []).extend(measured.latencies(step, way) for step in taken.steps)
+            # Of several steps the last counts, as in the lab: after the cached ones, that on disk.
+            step, figures = moved[-1]
+            latencies.setdefault(way, []).append(measured.latencies(step, way))
             found.append(
                 Point({
                     "profile": run.settings.profile,

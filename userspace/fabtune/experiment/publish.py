@@ -11,12 +11,13 @@ from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.present import images_of
 from fabtune.experiment.settings import parse_settings
-from fabtune.experiment.summary import LEFT_OUT, Summary
+from fabtune.experiment.summary import FAILED, LEFT_OUT, Summary
 from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
+from fabtune.model.judgement import Verdict, failed_of
 from fabtune.model.results import ExperimentIndex, Point, RunEntry
-from fabtune.report import answers, demo, figure, results_pages, suite
+from fabtune.report import answers, demo, figure, results_pages, seednotes, suite
 from fabtune.report.table import Cell, Column, Table, decimals
 
 _FLEET = (
@@ -32,6 +33,8 @@ _FLEET = (
     Column("begun late", "begun_late_ms", "ms", decimals(1)),
     Column("clock off", "clock_offset_ms", "ms", decimals(2)),
 )
+# So many hosts are named.
+_NAMED = 3
 
 
 @attrs.frozen(kw_only=True)
@@ -111,10 +114,40 @@ def of_fleet(found: Sequence[Summary], part: str, out: Path) -> Published:
     return Published(
         points=points,
         tables=(Table("All initiators at once", _FLEET, rows, group_by=2),),
+        texts=tuple(_fleet_notes(found)),
         part=part,
         page=suite.write(*suite.load(out), ["fabtune", "report", str(out)], out / "report.html"),
         kept=kept,
     )
+
+
+def _fleet_notes(found: Sequence[Summary]) -> list[str]:
+    """Return what the table of a fleet cannot show: why nothing is told, runs that failed, and seeds that differ.
+
+    What is so of several hosts is said once.
+    """
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        for said in _untold(one):
+            hosts.setdefault((_place(one), said), []).append(str(one.point["host"]))
+    untold = [f"{place}, {_named(names)}: {said}" for (place, said), names in hosts.items()]
+    return [*untold, *seednotes.said_of_seeds((f"{_place(one)}, {one.point['host']}", one.point) for one in found)]
+
+
+def _place(one: Summary) -> str:
+    return ", ".join([*(f"{name} {text}" for name, text in one.factors.items()), str(one.point["op"])])
+
+
+def _untold(one: Summary) -> list[str]:
+    if one.point.get("verdict") == Verdict.CANNOT_TELL.value:
+        return [f"cannot tell: {one.point['why']}"]
+    failed = int(one.point.number(FAILED))
+    return [failed_of(failed, failed + int(one.point["seeds"]), str(one.point["profile"]))] if failed else []
+
+
+def _named(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
+    return f"{', '.join(hosts[:_NAMED])}{more}"
 
 
 def write_tree(

@@ -42,6 +42,12 @@ def _own_values(name: str) -> dict[str, str]:
     }
 
 
+@functools.cache
+def _figure_of(name: str) -> str:
+    """Return the figure that decides a comparison of a workload."""
+    return "mb_per_s" if name == "net" else workload.load(name).primary
+
+
 def ops_of(settings: Settings) -> tuple[str, ...]:
     """Return what is measured one after another: both directions, or the one thing asked for."""
     return ("read", "write") if settings.op == "both" else (settings.op,)
@@ -78,6 +84,11 @@ def check_settings(settings: Settings, where: str) -> None:
     _check_fabric(settings, where)
     if settings.workload not in (known := ("net", *workload.names())):
         raise InputError(f"{where}: no workload '{settings.workload}': known are {', '.join(known)}")
+    if _figure_of(settings.workload) == "files_per_s":
+        raise InputError(
+            f"{where}: workload = {settings.workload}: found files that are made and removed, expected data that is "
+            f"moved, of which points are; `fabtune measure {settings.workload}` measures it on one host"
+        )
     many = [name for name in ("clients", "sessions", "targets") if factors.differs(settings, name)]
     if len(many) > 1:
         raise InputError(
