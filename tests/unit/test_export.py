@@ -111,7 +111,7 @@ def test_buckets_are_bounds_of_the_module_so_that_nothing_is_counted_in_a_wrong_
 def test_a_device_s_counters_are_in_base_units_with_its_target_and_portal() -> None:
     found = samples(gathered(stats(device(1, "sda", "300:3"))))
     mine = {"device": "sda", "target": 'iqn.x:"a"', "portal": "[::1]:3260"}
-    assert value(found, "fabtune_in_flight_seconds_total", **mine) == 1.5
+    assert value(found, "fabtune_in_flight_seconds", **mine) == 1.5
     assert value(found, "fabtune_at_limit_seconds_total", **mine) == 0.25
     assert value(found, "fabtune_refusals_total", kind="task_set_full", **mine) == 4
     assert value(found, "fabtune_refusals_total", kind="busy", **mine) == 0
@@ -123,6 +123,27 @@ def test_a_device_s_counters_are_in_base_units_with_its_target_and_portal() -> N
     assert value(found, "fabtune_module_untracked_total") == 3 and value(found, "fabtune_stuck_threshold_seconds") == 60
     # Nothing was refused: no series of refused times.
     assert not [name for name, _ in found if name.startswith("fabtune_refused")]
+
+
+def test_no_counter_falls_where_the_integral_of_the_depth_was_off() -> None:
+    """It fell by 2 ms, as of a counter that had begun anew: to Prometheus a mean depth of 1.498 s more."""
+    busy, idle = (
+        device(1, "sda", "300:3").replace("depth_ns=1500000000", f"depth_ns={depth_ns} depth_error_ns={error_ns}")
+        for depth_ns, error_ns in ((1_500_000_000, 2_000_000), (1_498_000_000, 0))
+    )
+    before, after = (samples(gathered(stats(one))) for one in (busy, idle))
+    counters = {family.name for family in METRICS if family.kind == "counter"}
+    fallen = [name for name, has in before if name in counters and after[name, has] < before[name, has]]
+    assert not fallen and value(after, "fabtune_in_flight_seconds") == pytest.approx(1.498, abs=1e-5)
+    rules = (MONITORING / "fabtune.rules.yml").read_text()
+    counted = set(re.findall(r"(?:rate|increase|resets)\((fabtune_\w+)", rules))
+    assert counted <= counters | {f"{one.name}_{part}" for one in LATENCIES.values() for part in ("bucket", "count")}
+
+
+def test_an_integral_that_may_be_off_by_any_time_is_not_exported() -> None:
+    torn = device(1, "sda").replace("at_limit_ns=", "torn=1 at_limit_ns=")
+    found = samples(gathered(stats(torn + device(2, "sdb"))))
+    assert [dict(has)["device"] for name, has in found if name == "fabtune_in_flight_seconds"] == ["sdb"]
 
 
 def test_stuck_requests_are_counted_at_their_disk_with_the_age_of_the_oldest() -> None:

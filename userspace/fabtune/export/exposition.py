@@ -94,6 +94,13 @@ def _of_devices(value: Callable[[CountedDevice], float]) -> Callable[[_Watch], I
     return lambda watch: ((label_text, value(one.device)) for one, label_text in watch.devices)
 
 
+def _integrals(watch: _Watch) -> Iterator[Samples]:
+    for one, label_text in watch.devices:
+        # Of a torn reading it may be off by any time.
+        if not one.device.torn:
+            yield label_text, seconds(one.device.depth_ns)
+
+
 def _of_events(names: Iterable[str], label: str) -> Callable[[_Watch], Iterator[Samples]]:
     def samples(watch: _Watch) -> Iterator[Samples]:
         for one, label_text in watch.devices:
@@ -238,9 +245,10 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
             _of_devices(lambda one: one.limit),
         ),
         (
-            "fabtune_in_flight_seconds_total",
-            "Integral of the requests in flight over time; its rate is the mean depth.",
-            _of_devices(lambda one: seconds(one.depth_ns)),
+            # No counter: it may fall by what it was off, which Prometheus would take for one that began anew.
+            "fabtune_in_flight_seconds",
+            "Integral of the requests in flight over time, nearly; its growth a second is the mean depth.",
+            _integrals,
         ),
         (
             "fabtune_at_limit_seconds_total",
