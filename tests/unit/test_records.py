@@ -249,6 +249,20 @@ def test_the_peer_of_a_network_run_may_have_a_name(host: target.Target, monkeypa
     assert asked[0] in ("127.0.0.1", "::1") and taken.target.path == "localhost"
 
 
+def test_a_network_run_of_no_time_is_refused_before_anything_runs(
+    host: target.Target, monkeypatch: Patch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """iperf3 takes --time 0 for no end."""
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(network, "_iperf3", asked.append)
+    words = ["measure", "net", "--peer", "127.0.0.1", "--streams", "1", "--out", str(host.path)]
+    assert main([*words, "--runtime", "0s"]) == ExitCode.USAGE and not asked
+    assert "--runtime 0s: expected more than 0" in capsys.readouterr().err
+    # Less than a second is one.
+    main([*words, "--runtime", "200ms"])
+    assert asked and all(one[list(one).index("--time") + 1] == "1" for one in asked)
+
+
 def test_a_record_keeps_the_keys_and_units_of_its_file(host: target.Target, monkeypatch: Patch) -> None:
     raw_record: dict[str, Any] = runrecord.as_json(of_run(host, monkeypatch))
     assert raw_record["path"] == {"rtt_ms": 20.3, "rate_bytes_per_s": 1.25e8, "mtu": 1500}

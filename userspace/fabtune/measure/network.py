@@ -68,9 +68,14 @@ def measure(
     """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
 
     Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of
-    `streams`, sending and receiving, for `seconds`.  Raises InputError for a peer that has no address,
+    `streams`, sending and receiving, for `seconds`.  Raises InputError for no time and for a peer that has no address,
     IncompleteError with the record so far.
     """
+    if seconds <= 0:
+        # Which iperf3 takes for no end.
+        raise InputError(
+            f"--runtime {seconds:g}s: expected more than 0, such as 5s: each test of the network ends with it"
+        )
     iperf3 = require("iperf3", "iperf3")
     address = _address(peer, port)
     draft = Draft(begin(
@@ -85,7 +90,7 @@ def measure(
         _measure_path(address, draft, show)
         for window, count, receive in tests:
             name = _name(window, count, receive)
-            # iperf3 takes whole seconds, and none for no end.
+            # iperf3 takes whole seconds.
             command = [iperf3, "--json", "--client", address, "--port", str(port), "--time", str(math.ceil(seconds))]
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
