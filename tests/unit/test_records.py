@@ -378,6 +378,70 @@ def test_an_odd_record_is_left_out_and_named(
     assert main(["compare", *(str(tmp_path / f"{name}.run.json.gz") for name in "ab")]) == ExitCode.USAGE
 
 
+def of_sample(number: int, **keys: object) -> Callable[[dict[str, Any]], object]:
+    """A change of a sample of the first step, one of None taken from it."""
+
+    def change(old: dict[str, Any]) -> None:
+        sample = old["steps"][0]["samples"][number]
+        sample.update({name.replace("__", "."): value for name, value in keys.items()})
+        for name in [name for name, value in sample.items() if value is None]:
+            del sample[name]
+
+    return change
+
+
+def of_idle(*places: int) -> Callable[[dict[str, Any]], object]:
+    """As idle host's samples those of the load at `places`; below 0 one with nothing in it."""
+    return lambda old: old["steps"][0].update(
+        idle=[old["steps"][0]["samples"][place] if place >= 0 else {} for place in places]
+    )
+
+
+def of_edge(**keys: object) -> Callable[[dict[str, Any]], object]:
+    return lambda old: [old["steps"][0][edge].update(keys) for edge in ("before", "after")]
+
+
+WHOLE_NIC, WHOLE_SOCKET = dict.fromkeys(NIC, 1), {"cwnd_segments": 10, "rtt_ms": 20.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (of_sample(1, time__monotonic=None), "key 'steps[0].samples[1]': found {"),
+        (of_sample(1, time__unix=None), "allowed: a table with time.unix, time.monotonic, and all or none of disk.d"),
+        (of_sample(2, disk__dev__write_bytes=None), "key 'steps[0].samples[2]': found {"),
+        (of_sample(0, kernel__all__cpu__irq__soft=None), "key 'steps[0].samples[0]': found {"),
+        (of_sample(1, time__monotonic=0), "key 'steps[0].samples': found [{"),
+        (of_sample(1, time__monotonic=0), "allowed: samples, each later by time.monotonic"),
+        (of_idle(0, -1), "key 'steps[0].idle[1]': found {} (table), allowed: a table with time.unix, time.monotonic"),
+        (of_idle(0), "key 'steps[0].idle': found [{"),
+        (of_idle(0, 1, 2), "allowed: none or two samples, the second later"),
+        (of_idle(1, 1), "key 'steps[0].idle': found [{"),
+        (of_edge(nics={"e": WHOLE_NIC, "f": {"rx_dropped": 0}}), "key 'steps[0].before.nics.f': found {'rx_dropped"),
+        (of_edge(nics={"e": {}}), "allowed: a table with rx_bytes, rx_packets, rx_dropped, tx_bytes, tx_packets"),
+        (of_edge(sockets=[WHOLE_SOCKET, {}]), "key 'steps[0].before.sockets[1]': found {} (table), allowed: a table w"),
+        (of_edge(sockets=[WHOLE_SOCKET | {"rtt_ms": "x"}]), "key 'steps[0].before.sockets[0]': found {"),
+    ],
+)  # fmt: skip
+def test_readings_without_what_their_readers_need_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    """A record was read that `report` then ended on with an error of our own."""
+    odd = raw_of(BEFORE)
+    # What is whole is read.
+    of_idle(0, 1)(odd)
+    of_edge(nics={"e": WHOLE_NIC}, sockets=[WHOLE_SOCKET], iscsi={"1": {}})(odd)
+    kept(odd, tmp_path / "whole.run.json.gz")
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+    change(odd)
+    kept(odd, tmp_path / "odd.run.json.gz")
+    with pytest.raises(InputError) as error:
+        recordfile.read(tmp_path / "odd.run.json.gz")
+    assert str(error.value).startswith(str(tmp_path / "odd.run.json.gz")) and says in str(error.value)
+    assert main(["report", str(tmp_path)]) == ExitCode.FAILED
+    assert "odd.run.json.gz" in capsys.readouterr().err
+
+
 def nothing_moved(old: dict[str, Any]) -> None:
     old["path"] = {"rtt_ms": 10.0, "rate_bytes_per_s": 1.25e8}
     for step in old["steps"]:

@@ -12,7 +12,7 @@ from typing import Annotated
 import attrs
 
 from fabtune import __version__
-from fabtune.model import typed
+from fabtune.model import sampled, typed
 from fabtune.model.document import Json, Rest
 from fabtune.model.judgement import Rules
 from fabtune.model.limits import Limits
@@ -47,8 +47,12 @@ def _is_finite(value: Json) -> bool:
 
 
 # A sample's keys are PCP's metric names.
-Sample = dict[str, float]
+Sample = Annotated[dict[str, float], typed.Check(sampled.is_sample, sampled.OF_SAMPLE)]
 Value = int | float | str
+_Samples = Annotated[tuple[Sample, ...], typed.Check(sampled.in_order, "samples, each later by time.monotonic")]
+_Interval = Annotated[tuple[Sample, ...], typed.Check(sampled.is_interval, "none or two samples, the second later")]
+_Nic = Annotated[dict[str, int], typed.Check(sampled.is_nic, sampled.OF_NIC)]
+_Socket = Annotated[dict[str, Value], typed.Check(sampled.is_socket, sampled.OF_SOCKET)]
 _Environment = Annotated[dict[str, Json], typed.Check(_is_finite, "finite numbers")]
 _Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers")]
 
@@ -132,13 +136,13 @@ class PathTold:
 class Edge:
     """The counters read before or after a step, by the id of the session where it is one's."""
 
-    nics: dict[str, dict[str, int]] = attrs.field(factory=dict)
+    nics: dict[str, _Nic] = attrs.field(factory=dict)
     session_nics: dict[str, str | None] = attrs.field(factory=dict)
     qdiscs: tuple[Qdisc, ...] = ()
     negotiated: dict[str, dict[str, str]] = attrs.field(factory=dict)
     luns: dict[str, tuple[str, ...]] = attrs.field(factory=dict)
     iscsi: dict[str, dict[str, int]] = attrs.field(factory=dict)
-    sockets: tuple[dict[str, Value], ...] = ()
+    sockets: tuple[_Socket, ...] = ()
 
 
 @attrs.frozen
@@ -193,12 +197,12 @@ class StepResult:
     fio: FioOutput | None = None
     fabstat: Readings | None = None
     begun_unix_s: float | None = None
-    samples: tuple[Sample, ...] = ()
+    samples: _Samples = ()
     before: Edge = typed.omitted(Edge())
     after: Edge = typed.omitted(Edge())
     command: tuple[str, ...] = typed.omitted(())
     before_drain: FioOutput | None = typed.omitted()
-    idle: tuple[Sample, ...] = typed.omitted(())
+    idle: _Interval = typed.omitted(())
     offered: Offered | None = typed.omitted()
     replayed: Replayed | None = typed.omitted()
     stuck: Stuck | None = typed.omitted()

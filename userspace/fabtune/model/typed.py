@@ -210,7 +210,7 @@ class Format:
         inner = typing.get_args(kind)
         make = list if typing.get_origin(kind) is list else tuple
         fixed = None if make is list or inner[-1] is ... else len(inner)
-        tables = self._table_reader(inner[0]) if fixed is None and _is_table(inner[0]) else None
+        tables = self._tables_reader(inner[0]) if fixed is None else None
 
         def structure(raw: Any, _: Any) -> Any:
             if type(raw) is not list or (fixed is not None and len(raw) != fixed):
@@ -226,6 +226,12 @@ class Format:
             )
 
         return structure
+
+    def _tables_reader(self, kind: Any) -> Callable[[Any, Any], Any] | None:
+        """Return what reads each table of an array, None where these are no tables."""
+        if typing.get_origin(kind) is typing.Annotated and _is_table(typing.get_args(kind)[0]):
+            return self._annotated_reader(kind)
+        return self._table_reader(kind) if _is_table(kind) else None
 
     def _table_reader(self, kind: Any) -> Callable[[Any, Any], Any]:
         _, inner = typing.get_args(kind)
