@@ -2,13 +2,19 @@
 """`apply --again` after a boot: what was lost is written, what somebody has set since is left alone."""
 
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import hosttree
 import pytest
 
+from fabtune.backends import sysctl
 from fabtune.cli.main import main
+from fabtune.errors import FabtuneError
 from fabtune.host import tree
+from fabtune.model.device import Device
+from fabtune.tune import journal
 
 _BOOT = "proc/sys/kernel/random/boot_id"
 _SYSCTLS = ("net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_mtu_probing")
@@ -22,6 +28,21 @@ value = 1
 why = "a test"
 [initiator."block.rq_affinity"]
 value = 2
+why = "a test"
+"""
+_BOUND = """
+summary = "a rule binds one to the other"
+[initiator."tcp.rmem_default"]
+value = 9000000
+why = "a test"
+[initiator."tcp.rmem_max"]
+value = 9000000
+why = "a test"
+"""
+_SACK = """
+summary = "one sysctl"
+[initiator."tcp.sack"]
+value = false
 why = "a test"
 """
 _DISK = "sys/block/sd1/queue/rq_affinity"
@@ -119,6 +140,112 @@ def test_a_damaged_journal_is_no_journal_with_nothing_in_it(host: Path, capsys: 
     assert main(["apply", "--again"]) == 1
     assert f"left alone: journal of {journal.stem}" in capsys.readouterr().out
     assert values(host) == ["1", "0", "1"]
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, word: str, act: Callable[[], None] = lambda: None) -> None:
+    """Let each write of a sysctl fail whose key has `word` in it, after `act`."""
+    write = sysctl.BACKEND.write
+
+    def refused(_: object, device: Device, key: str, text: str) -> None:
+        if word in key:
+            act()
+            raise FabtuneError("refused")
+        write(device, key, text)
+
+    monkeypatch.setattr(type(sysctl.BACKEND), "write", refused)
+
+
+@pytest.mark.parametrize("word", ["idle", "probing"])
+def test_a_value_that_is_refused_keeps_no_other_from_being_written(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    refuse(monkeypatch, word)
+    boot(host, 2, "1", "0", "1")
+    found = again(capsys, 3)
+    (left,) = found["left_alone"]
+    assert word in left["tunable"] and left["why"] == "refused"
+    assert values(host) == (["1", "1", "2"] if word == "idle" else ["0", "0", "2"]) and len(found["written"]) == 2
+
+
+def test_what_a_rule_binds_to_a_value_that_is_refused_goes_back_with_it(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A buffer's default is not above its most: where one of them is refused the other is not written either."""
+    (tmp_path / "bound.toml").write_text(_BOUND)
+    rmem = host / "proc/sys/net/ipv4/tcp_rmem"
+    assert main(["apply", str(tmp_path / "bound.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
+    assert rmem.read_text().split()[1:] == ["9000000", "9000000"]
+    for word in ("rmem[1]", "rmem[2]"):
+        with monkeypatch.context() as patch:
+            refuse(patch, word)
+            boot(host, 2, "1", "0", "1")
+            hosttree.put(rmem, "4096\t131072\t6291456")
+            found = again(capsys, 3)
+        assert sorted(one["tunable"] for one in found["left_alone"]) == ["tcp.rmem_default", "tcp.rmem_max"]
+        assert rmem.read_text().split()[1:] == ["131072", "6291456"] and values(host) == ["0", "1", "2"]
+    assert len(again(capsys)["written"]) == 2
+
+
+def test_what_is_read_otherwise_than_it_was_written_goes_back(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for somebody else's, and its transaction stood open."""
+    boot(host, 2, "1", "0", "1")
+    write = sysctl.BACKEND.write
+
+    def rounded(_: object, device: Device, key: str, text: str) -> None:
+        write(device, key, "2" if "probing" in key and text == "1" else text)
+
+    monkeypatch.setattr(type(sysctl.BACKEND), "write", rounded)
+    (left,) = again(capsys, 3)["left_alone"]
+    assert left["tunable"] == "tcp.mtu_probing" and "wrote 1, but it reads 2" in left["why"]
+    assert values(host) == ["0", "0", "2"] and journal.transactions()[-1].state == "in force"
+    (host.parent / "one.toml").write_text(_PROFILE.replace('"tcp.slow_start_after_idle"', '"tcp.sack"'))
+    assert main(["apply", str(host.parent / "one.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 1
+    assert "everything written was taken back" in capsys.readouterr().err
+    assert values(host) == ["0", "0", "2"] and journal.transactions()[-1].state == "taken back"
+
+
+def test_a_value_that_cannot_be_taken_back_takes_its_profile_back_and_no_other(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sack.toml").write_text(_SACK)
+    assert main(["apply", str(tmp_path / "sack.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
+    boot(host, 2, "1", "0", "1")
+    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+    probing = host / "proc/sys" / _SYSCTLS[1]
+    refuse(monkeypatch, "probing", lambda: hosttree.put(probing, "2"))
+    found = again(capsys, 1)
+    assert [one["tunable"] for one in found["written"]] == ["tcp.sack"] and len(found["left_alone"]) == 3
+    assert all("could not be taken back" in one["why"] for one in found["left_alone"])
+    assert values(host) == ["1", "2", "1"]
+
+
+def test_a_signal_ends_it_and_what_stays_is_said(
+    host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sack.toml").write_text(_SACK)
+    assert main(["apply", str(tmp_path / "sack.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
+    boot(host, 2, "1", "0", "1")
+    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+    refuse(monkeypatch, "sack", lambda: signal.raise_signal(signal.SIGINT))
+    capsys.readouterr()
+    assert main(["apply", "--again"]) == 130
+    assert values(host) == ["0", "1", "2"]
+    last = [one for one in journal.transactions() if one.state == "in force"][-1]
+    assert f"what was written again before stays: {last.name}" in capsys.readouterr().err
+
+
+def test_a_disk_whose_session_is_down_is_waited_for(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its write would wait for requests; a transaction began for it each time."""
+    boot(host, 2, "0", "1", "1")
+    state = host / "sys/class/iscsi_session/session1/state"
+    hosttree.put(state, "FAILED")
+    before = len(journal.transactions())
+    assert [*map(str, again(capsys)["absent"])] == ["block.rq_affinity of sd1"]
+    assert len(journal.transactions()) == before
+    hosttree.put(state, "LOGGED_IN")
+    assert len(again(capsys)["written"]) == 1 and values(host) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("words", [["wan"], ["--persist"], ["--netns", "x"], ["--reconnect"], ["--dry-run"]])

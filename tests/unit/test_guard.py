@@ -11,8 +11,9 @@ from pathlib import Path
 import hosttree
 import pytest
 
+from fabtune.backends import sysctl
 from fabtune.cli.main import main
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.round_trip import RoundTrip, has_moved
@@ -20,7 +21,9 @@ from fabtune.guard.rounds import Guard, Told
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
+from fabtune.model.device import Device
 from fabtune.tune import armed, journal
+from fabtune.tune.journal import Transaction
 
 _RMEM = "proc/sys/net/ipv4/tcp_rmem"
 _IDLE = "proc/sys/net/ipv4/tcp_slow_start_after_idle"
@@ -438,6 +441,73 @@ def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(
     assert kinds(told).count("healed") == 12 and len(journal.transactions()) == 13
     assert [one.kind for one in told if "undone 12 times" in one.text] == ["not-healed"]
     assert tree.read_text(host / _IDLE) == "1" and guard.uneasy
+
+
+_RCVBUF = "proc/sys/net/ipv4/tcp_moderate_rcvbuf"
+_ONE = '[initiator."tcp.{0}"]\nvalue = false\nwhy = "a test"\n'
+
+
+@pytest.fixture
+def refuses(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., list[str]]:
+    """Return what applies profiles of two sysctls, lets writes to one of these fail from then on, and undoes that one.
+
+    What is written to the other one is in what that returns.
+    """
+    monkeypatch.setattr(rounds, "VERIFY_EVERY_S", 0.0)
+    write = sysctl.BACKEND.write
+
+    def begin(error: type[FabtuneError], *profiles: str) -> list[str]:
+        assert main(["revert"]) == 0
+        for number, names in enumerate(profiles):
+            path = tmp_path / f"{number}.toml"
+            path.write_text('summary = "a test"\n' + "".join(map(_ONE.format, names.split())))
+            assert main(["apply", str(path), *APPLY[2:]]) in (0, 4)
+        wrote: list[str] = []
+
+        def refused(_: object, device: Device, key: str, text: str) -> None:
+            if "moderate" in key:
+                raise error("refused")
+            wrote.append(text)
+            write(device, key, text)
+
+        monkeypatch.setattr(type(sysctl.BACKEND), "write", refused)
+        hosttree.put(host / _RCVBUF, "1")
+        return wrote
+
+    return begin
+
+
+def trials() -> list[Transaction]:
+    """Return the transactions that healing began: they are planned for no path."""
+    return [one for one in journal.transactions() if one.header.rtt_ms is None]
+
+
+@pytest.mark.parametrize("error", [FabtuneError, UnsupportedError])
+def test_a_value_that_is_refused_keeps_no_other_from_being_healed_and_is_given_up_after_a_dozen_times(
+    host: Path, refuses: Callable[..., list[str]], error: type[FabtuneError]
+) -> None:
+    """It wrote and took back the profile's other values, minute after minute."""
+    wrote = refuses(error, "slow_start_after_idle moderate_rcvbuf")
+    hosttree.put(host / _IDLE, "1")
+    told = looked(Guard(heal=True), 20)
+    assert tree.read_text(host / _IDLE) == "0" and wrote == ["0"] and len(trials()) == 12
+    assert kinds(told) == ["healed", "cannot-heal", "drift", "not-healed"]
+    assert told[1].text == "not written again: tcp.moderate_rcvbuf of host: refused"
+    assert "tried 12 times" in told[3].text
+
+
+def test_what_is_healed_beside_a_profile_that_is_refused_is_told_and_counted(
+    host: Path, refuses: Callable[..., list[str]]
+) -> None:
+    """What one profile had written went with the failure of the next one: untold, and without a limit."""
+    wrote = refuses(FabtuneError, "slow_start_after_idle", "moderate_rcvbuf")
+    guard, told = Guard(heal=True), []
+    for _ in range(20):
+        hosttree.put(host / _IDLE, "1")
+        told += looked(guard, 1)
+    assert kinds(told).count("healed") == len(wrote) == 12 and kinds(told).count("not-healed") == 2
 
 
 def test_a_path_that_moved_far_takes_no_more_memory_than_an_apply_may(

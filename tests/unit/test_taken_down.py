@@ -368,7 +368,7 @@ def test_an_apply_that_went_back_does_not_contradict_itself(
         return left
 
     monkeypatch.setattr(reconnect, "in_place", in_place)
-    monkeypatch.setattr(apply._Apply, "_late_rows", fail)
+    monkeypatch.setattr(apply.Applying, "_late_rows", fail)
     monkeypatch.setattr(taken_down, "once_more", once_more)
     said = wan()
     assert said.endswith(f"everything written was taken back; {left or 'all sessions are back with their old values'}")

@@ -240,9 +240,6 @@ def show_again(found: "Restored", as_json: bool) -> None:
     for one in found.left_alone:
         found_text = f"found {one.found}, " if one.found else ""
         paragraph(f"left alone: {one.tunable} of {one.device}: {found_text}expected {one.expected}: {one.why}")
-    for _, result in found.results:
-        for row, why in result.refused:
-            paragraph(f"not written: {row.tunable.name} of {row.device.label if row.device else '-'}: {why}")
     written = sum(len(result.written) for _, result in found.results)
     told = f"{counted(written, 'value')} written again, {len(found.left_alone)} left alone"
     print(told + (f", {len(found.absent)} without their device yet" if found.absent else ""))

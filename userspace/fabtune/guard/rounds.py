@@ -25,6 +25,7 @@ from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.plan import Row
 from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.verify import Drift, verify
 
@@ -167,18 +168,30 @@ class Guard:
         rows = [row for _, result in written.results for row in result.written]
         self._healed += len(rows)
         for row in rows:
-            where = f" of {row.device.label}" if row.device else ""
-            yield Told("healed", NOTICE, f"{row.tunable.name}{where}: {row.now} -> {row.wanted}, as applied")
+            yield Told("healed", NOTICE, f"{_value(row)}: {row.now} -> {row.wanted}, as applied")
             if self._too_often(place_of(row)):
-                text = f"{row.tunable.name}{where} was undone {_MOST_HEALED} times in an hour: something else goes on"
+                text = f"{_value(row)} was undone {_MOST_HEALED} times in an hour: something else goes on"
                 text += " setting it; it is reported and no longer written until guard is started anew"
                 yield from self._once("not-healed", text)
+        yield from self._refused(written.refused)
+
+    def _refused(self, rows: Sequence[tuple[Row, str]]) -> Iterator[Told]:
+        """Tell what could not be written again, in one line for all that share a reason."""
+        names: dict[str, list[str]] = {}
+        for row, why in rows:
+            names.setdefault(why, []).append(_value(row))
+        for why, which in names.items():
+            yield from self._once("cannot-heal", f"not written again: {_listed(which)}: {why}")
+        # Each trial is a transaction, and may write values that go back with the one that was refused.
+        if weary := [_value(row) for row, _ in rows if self._too_often(place_of(row))]:
+            text = f"tried {_MOST_HEALED} times in an hour, and refused: {_listed(weary)}"
+            yield from self._once("not-healed", f"{text}; reported and no longer tried until guard is started anew")
 
     def _may_heal(self, step: Step) -> bool:
         return step.effect == LIVE and step.value not in self._weary
 
     def _too_often(self, place: Place) -> bool:
-        """Note that the value at `place` was written again; tell whether it shall not be any more."""
+        """Note that the value at `place` was written again, or tried; tell whether it shall not be any more."""
         now_s, times = time.monotonic(), self._healed_at_s.setdefault(place, deque(maxlen=_MOST_HEALED))
         times.append(now_s)
         if len(times) < _MOST_HEALED or now_s - times[0] > _IN_S:
@@ -263,6 +276,14 @@ class Guard:
             for (profile, roles, netns), path in self._paths.items()
             if (now_ms := path.now_ms) is not None
         ]
+
+
+def _value(row: Row) -> str:
+    return f"{row.tunable.name} of {row.device.label}" if row.device else row.tunable.name
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _name(applied: Transaction) -> str:

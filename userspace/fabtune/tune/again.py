@@ -6,20 +6,21 @@ Three-way as everywhere: a value is written only where what apply found before i
 was set by somebody since, and is left alone and said.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
+from fabtune.host.sessions import why_waits
 from fabtune.model.document import Json
 from fabtune.tune import journal, persist
-from fabtune.tune.apply import AT_LOAD, Result, apply
+from fabtune.tune.apply import AT_LOAD, Result, TakenBackError
 from fabtune.tune.held import steps_in_force
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import OUTLIVE_A_BOOT, Locator, current
-from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
+from fabtune.tune.row_by_row import apply_row_by_row
 from fabtune.tune.unconfirmed import awaited, on_trial
 
 # Their own files set them at boot, or the next login or load does.
@@ -45,28 +46,40 @@ class LeftAlone:
 
 @dataclass
 class Restored:
-    """What was written again, what was left alone, and what waits for its device."""
+    """What was written again, what was left alone, and what waits for its device.
+
+    Of what was left alone, `refused` is what was tried; `failed` tells that a whole plan came to nothing.
+    """
 
     left_alone: list[LeftAlone] = field(default_factory=list)
     results: list[tuple[Plan, Result]] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    refused: list[tuple[Row, str]] = field(default_factory=list)
+    failed: bool = False
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 where something is not as applied and was left so, 1 where the journal cannot tell what is.
+        """3 where something is not as applied and was left so, 1 where a plan failed or the journal is damaged.
 
         What is absent is written when it comes.
         """
-        if any(one.tunable == _JOURNAL for one in self.left_alone):
+        if self.failed or any(one.tunable == _JOURNAL for one in self.left_alone):
             return ExitCode.FAILED
-        refused = any(result.refused for _, result in self.results)
-        return ExitCode.DRIFT if self.left_alone or refused else ExitCode.DONE
+        return ExitCode.DRIFT if self.left_alone else ExitCode.DONE
+
+    def refuse(self, rows: Iterable[tuple[Row, str]]) -> None:
+        """Note what was tried and is not written, and why."""
+        for row, why in rows:
+            label = row.device.label if row.device else ""
+            self.refused.append((row, why))
+            self.left_alone.append(LeftAlone(row.tunable.name, label, row.wanted or "", row.now or "", why))
 
 
 def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = lambda _: True) -> Restored:
     """Write every value in force that was undone, of those that `only` lets through.
 
-    Raises FabtuneError, with what this call wrote taken back.
+    A value that is refused keeps no other from being written.  Raises FabtuneError where a signal came, or nothing can
+    be written; the error says what stays of what was written before.
     """
     with journal.locked():
         known = journal.transactions()
@@ -78,8 +91,23 @@ def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = 
             latest[step.value] = transaction, step
             before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
         for plan in _plans(list(latest.values()), before, found):
-            found.results.append((plan, apply(plan, host, Leave(), progress)))
+            try:
+                result = apply_row_by_row(plan, host, progress)
+            except TakenBackError as error:
+                found.refuse((row, str(error)) for row in plan.changes)
+                found.failed = True
+            except FabtuneError as error:
+                raise type(error)(f"{error}{_stays(found)}") from error
+            else:
+                found.refuse(result.refused)
+                found.results.append((plan, result))
     return found
+
+
+def _stays(found: Restored) -> str:
+    """Return what is to be said of earlier plans where a later one ends it all."""
+    names = [result.transaction for _, result in found.results if result.written]
+    return f"; what was written again before stays: {', '.join(names)}" if names else ""
 
 
 def _untold(known: Sequence[Transaction]) -> list[LeftAlone]:
@@ -141,6 +169,10 @@ def _row(step: Step, role: str, locate: Locator, before: set[str], found: Restor
         return None
     if not any(tunable.same(now, one) for one in before):
         left(now, persist.what_sets(step.tunable, device) or "somebody has set it since")
+        return None
+    if device.scope == "block" and why_waits(device.label):
+        # Its write would wait for requests that do not come back now.
+        found.absent.append(f"{step.tunable} of {step.device.label}")
         return None
     why = "in force before a boot, a new login or a new link undid it"
     return Row(tunable, role, device, now, step.wrote, CHANGE, why, form=form)

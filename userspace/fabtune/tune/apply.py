@@ -66,10 +66,22 @@ class RolledBackError(FabtuneError):
     exit_code = ExitCode.INTERRUPTED
 
 
-def apply(plan: Plan, host: Host, leave: Leave, progress: Progress, confirm_within_s: float | None = None) -> Result:
+class TakenBackError(FabtuneError):
+    """Something failed, no signal came, and what was written has been taken back as far as the message says."""
+
+
+def apply(
+    plan: Plan,
+    host: Host,
+    leave: Leave,
+    progress: Progress,
+    confirm_within_s: float | None = None,
+    how: "type[Applying] | None" = None,
+) -> Result:
     """Write `plan` as far as the user gave `leave`; with a limit it goes back unless confirmed.  Caller holds the lock.
 
-    Raises FabtuneError (RolledBackError after Ctrl-C) with every value taken back, whatever the exception was.
+    Raises FabtuneError (RolledBackError after Ctrl-C, TakenBackError after a failure) with every value taken back,
+    whatever the exception was.
     """
     progress = signals.unfailing(progress)
     # The caller has tried already; what is away still is said.
@@ -86,7 +98,7 @@ def apply(plan: Plan, host: Host, leave: Leave, progress: Progress, confirm_with
     with signals.noted() as stop, signals.unstopped() if limited else contextlib.nullcontext():
         writer, transaction = journal.begin(plan, host)
         result = Result(refused=_left_alone(plan))
-        work = _Apply(plan, host, leave, confirm_within_s, progress, writer, transaction, stop, result)
+        work = (how or Applying)(plan, host, leave, confirm_within_s, progress, writer, transaction, stop, result)
         try:
             work.run(carried, claims)
         except BaseException as error:
@@ -132,7 +144,7 @@ def _told(row: Row) -> str:
 
 
 @dataclass
-class _Apply:
+class Applying:
     """One apply under way."""
 
     plan: Plan
@@ -188,7 +200,7 @@ class _Apply:
         if self.confirm_within_s is not None:
             # Whoever is to confirm has the whole time from now on.
             self._journal(confirm.line(self.confirm_within_s, self.leave))
-        self.writer.append(AppliedLine() if self.transaction.steps else ClosedLine())
+        self.writer.append(AppliedLine() if self.transaction.open_steps else ClosedLine())
 
     def _log(self, line: Line) -> None:
         """Journal a logout, a login or what a new connection takes away."""
@@ -271,10 +283,11 @@ class _Apply:
             return
         fault.checkpoint()
         now = backend.read(device, tunable.key)
+        if now.split() != row.wanted.split():
+            # Also where that is refused: what was made of our value is ours to take back.
+            self._journal(HoldsLine(step, now))
         if not tunable.same(now, row.wanted) and not tunable.rounds:
             raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
-        if now.split() != row.wanted.split():
-            self._journal(HoldsLine(step, now))
         for other, place in disturbed:
             self._journal(HoldsLine(place, backends.get(other.backend).read(device, other.key)))
         self.result.written.append(row)
@@ -364,4 +377,4 @@ class _Apply:
         what = (
             str(error) if isinstance(error, FabtuneError | OSError) else f"unexpected {type(error).__name__}: {error}"
         )
-        return FabtuneError(f"{what}; {tail}")
+        return TakenBackError(f"{what}; {tail}")

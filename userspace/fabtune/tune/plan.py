@@ -349,7 +349,7 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
             sorter.add(*((index, other) if _rises(items[other]) else (other, index)))
         for other in by_name[row.tunable.name] if row.tunable.backend == "mtu" else []:
             # A layer carries no more than what it lies on.
-            if _lies_on(row, items[other]):
+            if lies_on(row, items[other]):
                 sorter.add(*((index, other) if _rises(row) else (other, index)))
     try:
         sorter.prepare()
@@ -369,7 +369,8 @@ def ordered(rows: Iterable[Row]) -> list[Row]:
     return result
 
 
-def _lies_on(upper: Row, lower: Row) -> bool:
+def lies_on(upper: Row, lower: Row) -> bool:
+    """Tell whether the device of `upper` is a layer on that of `lower`."""
     if upper.device is None or lower.device is None:
         return False
     return lower.device.where.get("name", "") in upper.device.where.get("below", "").split()
