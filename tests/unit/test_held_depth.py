@@ -21,7 +21,19 @@ from fabtune.host import iscsid
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.model.path import NetworkPath
-from fabtune.tune import carry, depth_held, journal, owed, pending, reconnect, relogin, short_queue, signals, successor
+from fabtune.tune import (
+    again,
+    carry,
+    depth_held,
+    journal,
+    owed,
+    pending,
+    reconnect,
+    relogin,
+    short_queue,
+    signals,
+    successor,
+)
 from fabtune.tune.apply import apply
 from fabtune.tune.lines import UnconfirmedLine
 from fabtune.tune.pending import RECONNECT, Leave
@@ -186,6 +198,14 @@ def test_tune_looks_at_a_load_that_is_not_held(host: Initiator, monkeypatch: pyt
     monkeypatch.setattr(ClimbAsked, "look", look)
     with pytest.raises(FabtuneError, match="a depth of 32"):
         climb(ClimbAsked((), None, None, 4.0, 8), lambda text: None)
+
+
+def test_apply_again_and_guard_find_it_back(host: Initiator) -> None:
+    """It was taken for somebody else's, and left."""
+    apply_short_queue()
+    host.killed_while_held(3, was=11)
+    found = again.write_again(lambda text: None)
+    assert host.depth == "11" and (found.left_alone, found.results) == ([], [])
 
 
 def test_what_cannot_be_read_stays_owed(host: Initiator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import why_waits
 from fabtune.model.document import Json
-from fabtune.tune import journal, persist
+from fabtune.tune import journal, owed, persist
 from fabtune.tune.apply import AT_LOAD, Result, TakenBackError
 from fabtune.tune.held import steps_in_force
 from fabtune.tune.journal import Step, Transaction
@@ -82,8 +82,11 @@ def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = 
     be written; the error says what stays of what was written before.
     """
     with journal.locked():
+        host = this_host()
+        # A depth at which a disk is held looks as one that somebody has set.
+        owed.let_disks_go(host.boot_id)
         known = journal.transactions()
-        host, found = this_host(), Restored(_untold(known))
+        found = Restored(_untold(known))
         # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
         latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
         before: dict[tuple[str, ...], set[str]] = {}
