@@ -61,7 +61,8 @@ def test_an_apply_killed_at_any_step_is_said_and_a_second_one_completes_it(host:
         if not any(one.open_steps for one in newest) or newest[0].applied:
             assert said(host) == [], step
             continue
-        assert any(one.tunable == "apply" and "`fabtune revert`" in one.note for one in said(host)), step
+        back = f"`fabtune revert --transaction {newest[0].name}`"
+        assert any(one.tunable == "apply" and back in one.note for one in said(host)), step
         write(host, "some", TWO)
         assert said(host) == [], step
         done += 1

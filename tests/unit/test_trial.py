@@ -11,6 +11,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError
+from fabtune.host import tree
 from fabtune.tune import again, journal, trial
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.pending import Leave
@@ -112,6 +113,26 @@ def test_a_second_tune_is_told_of_the_first_and_others_may_write_meanwhile(host:
 
 def test_a_tune_begins_with_nothing_on_trial(step: str) -> None:
     with pytest.raises(FabtuneError, match=f"`fabtune revert --transaction {step}` takes it back"), trial.alone():
+        pass
+
+
+def test_a_step_that_was_killed_while_it_was_written_is_named_and_no_tune_begins_before_it_is_back(
+    step: str, host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Killed before it had its new connections: what it had written was looked at as what was there before."""
+    (one,) = journal.transactions()
+    one.path.write_text("".join(one.path.read_text().splitlines(keepends=True)[:-1]))
+    assert tree.read_text(host / "proc/sys/net/ipv4/tcp_mtu_probing") == "1"
+    with pytest.raises(FabtuneError, match=f"`fabtune revert --transaction {step}` takes them back"), trial.alone():
+        pass
+    capsys.readouterr()
+    assert main(["verify", "--json"]) == ExitCode.NEEDS_ACTION
+    (told,) = json.loads(capsys.readouterr().out)["remarks"]
+    assert told["found"] == "interrupted" and "keeps it" not in told["note"]
+    assert main(["confirm", "--transaction", step]) == ExitCode.FAILED
+    assert f"it goes back by `fabtune revert --transaction {step}`" in capsys.readouterr().err
+    assert main(["revert", "--transaction", step]) == ExitCode.DONE and main(["verify"]) == ExitCode.DONE
+    with trial.alone():
         pass
 
 

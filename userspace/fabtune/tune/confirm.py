@@ -138,9 +138,10 @@ def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[
             if one.damage:
                 raise FabtuneError(f"{one.damage}; it is not confirmed, and goes back as far as it can be read")
             if not one.applied:
+                goes = "it goes back at its time, or now" if one.unconfirmed else "it goes back"
                 raise FabtuneError(
-                    f"{one.name} was interrupted, and is not all that was asked for; it goes back at its time, or now "
-                    "by `fabtune revert`"
+                    f"{one.name} was interrupted, and is not all that was asked for; {goes} by "
+                    f"`fabtune revert --transaction {one.name}`"
                 )
         for one in found:
             writer = Writer(one.path)

@@ -40,6 +40,8 @@ _UNKNOWN = BeginLine(lines.VERSION, ROLES, "")
 IN_FORCE = "in force"
 # That of a step which `fabtune tune` has not judged yet.
 ON_TRIAL = "on trial"
+# That of what was not written to its end.
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class Transaction:
         if self.unconfirmed and not self.confirmed:
             return "unconfirmed"
         if not self.applied:
-            return "interrupted"
+            return INTERRUPTED
         return ON_TRIAL if self.header.on_trial and not self.confirmed else IN_FORCE
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from fabtune.errors import FabtuneError
 from fabtune.tune import journal
+from fabtune.tune.journal import Transaction
 from fabtune.tune.unconfirmed import on_trial
 
 
@@ -32,7 +33,7 @@ def alone() -> Iterator[None]:
         if not _taken(fd):
             raise FabtuneError(other_tune())
         for one in on_trial(journal.transactions()):
-            raise FabtuneError(f"transaction {one.name} {undecided_step(one.name)}; then tune again")
+            raise FabtuneError(f"transaction {one.name} {undecided_step(one)}; then tune again")
         yield
     finally:
         os.close(fd)
@@ -71,8 +72,14 @@ def other_tune() -> str:
     return ""
 
 
-def undecided_step(name: str) -> str:
-    """Return what is to be said of the step `name` whose tune is gone."""
+def undecided_step(step: Transaction) -> str:
+    """Return what is to be said of `step`, whose tune is gone."""
+    name = step.name
+    if not step.applied:
+        return (
+            "is a step of a `fabtune tune` that ended while it was written, and some of its values may stand: "
+            f"`fabtune revert --transaction {name}` takes them back"
+        )
     return (
         "is a step of a `fabtune tune` that ended before it could judge it, and stays until somebody decides: "
         f"`fabtune revert --transaction {name}` takes it back, `fabtune confirm --transaction {name}` keeps it"

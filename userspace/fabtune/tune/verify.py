@@ -15,7 +15,7 @@ from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
-from fabtune.tune.transaction import ON_TRIAL
+from fabtune.tune.transaction import INTERRUPTED
 from fabtune.tune.unconfirmed import on_trial, overdue
 
 
@@ -172,16 +172,21 @@ def _waits(step: Step, locate: Locator) -> Drift:
 
 
 def _unfinished(asked: list[Transaction], busy: str) -> list[Drift]:
-    """Return each apply that ended half way, unless one of the same profile has completed it since."""
+    """Return each apply that ended half way, unless one of the same profile has completed it since.
+
+    Steps on trial are named as such.
+    """
     found = []
     for one in asked:
-        if one.state != "interrupted" or not one.open_steps or any(_completes(later, one) for later in asked):
+        if one.state != INTERRUPTED or not one.open_steps or one.header.on_trial:
+            continue
+        if any(_completes(later, one) for later in asked):
             continue
         note = "was stopped before it was done and may have written only some of its values; "
-        note += "`fabtune revert` takes them back, or apply it again"
+        note += f"`fabtune revert --transaction {one.name}` takes them back, or apply it again"
         label = f"{one.profile} ({one.name})"
         note = f"is not done: {busy}" if busy else note
-        found.append(Drift("apply", label, "done", "interrupted", drifted=False, note=note, due=True))
+        found.append(Drift("apply", label, "done", INTERRUPTED, drifted=False, note=note, due=True))
     return found
 
 
@@ -199,8 +204,8 @@ def _on_trial(asked: list[Transaction]) -> list[Drift]:
     busy = trial.other_tune()
     return [
         Drift(
-            "apply", f"{one.profile} ({one.name})", "judged", ON_TRIAL, drifted=False,
-            note=f"is not judged yet: {busy}" if busy else trial.undecided_step(one.name), due=True,
+            "apply", f"{one.profile} ({one.name})", "judged", one.state, drifted=False,
+            note=f"is not judged yet: {busy}" if busy else trial.undecided_step(one), due=True,
         )
         for one in on_trial(asked)
     ]  # fmt: skip
