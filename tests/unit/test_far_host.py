@@ -130,6 +130,36 @@ def test_a_step_whose_answer_was_lost_goes_back_by_its_mark(there: There) -> Non
     assert there.value == "0" and there.states == ["taken back"]
 
 
+def test_an_apply_that_is_still_to_write_there_is_not_said_to_be_back(there: There) -> None:
+    """What is lost on the way may be under way yet; an earlier step of this end says nothing of it."""
+    far = FarEnd(HOST)
+    far.take_back(step(far, there))
+    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
+    # It is held up there, with all that it is to write.
+    there.before.write_text(f"cat > {there.directory}/late\nexit 255")
+    with pytest.raises(FabtuneError, match="not reached by ssh"):
+        far.apply(plan, 60)
+    there.goes_well()
+    assert "what may still be goes back by itself within 60 s" in far.given_back("", 60, perhaps_kept=False)
+    assert there.states == ["taken back"]
+
+
+def test_one_that_is_being_written_there_is_taken_back(there: There) -> None:
+    far = FarEnd(HOST)
+    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
+    there.after.write_text("status=255")
+    with pytest.raises(FabtuneError, match="not reached by ssh"):
+        far.apply(plan, 60)
+    there.goes_well()
+    # As it is before its limit is written.
+    (journal,) = (there.root / "var/lib/fabtune/journal").glob("*.jsonl")
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(one for one in lines if '"unconfirmed"' not in one and '"applied"' not in one))
+    assert there.states == ["interrupted"] and there.value == "1"
+    assert far.given_back("", 60, perhaps_kept=False) == ""
+    assert there.states == ["taken back"] and there.value == "0"
+
+
 def test_a_shell_that_greets_everybody_is_no_hindrance(there: There) -> None:
     there.before.write_text("echo '{Welcome} [to this host]'")
     name = step(FarEnd(HOST), there)

@@ -27,7 +27,7 @@ _UNREACHABLE, _NOT_THERE = 255, 127
 # A target's values wait for the logins that follow.
 _APPLIED = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
 # Words of a transaction's state.
-_UNCONFIRMED, _TAKEN_BACK = "unconfirmed", "taken back"
+_UNCONFIRMED, _TAKEN_BACK, _INTERRUPTED = "unconfirmed", "taken back", "interrupted"
 # What plans and writes may take: gigabytes of swap and a full path under it included.
 _LONGEST_S = 120.0
 
@@ -68,6 +68,9 @@ class FarEnd:
         # Whether initiators must log in, or connect, anew before what was taken back there is felt.
         self.owes_logins = False
         self._mark = f"from {os.uname().nodename}, {secrets.token_hex(8)}"
+        # The transactions of that mark that were seen, and whether the last apply there may be at work unseen.
+        self._seen = set[str]()
+        self._lost = False
 
     def check(self) -> None:
         """Raise FabtuneError where the host is not reached, has no fabtune or another one, or waits for a word."""
@@ -100,8 +103,15 @@ class FarEnd:
         Raises FabtuneError, after which `take_back` sees to what may have been written.
         """
         words = ["apply", "--plan", "-", "--yes", "--json", "--confirm-within", f"{within_s:.0f}s"]
-        said = self._ask([*words, "--note", self._mark], _APPLIED, saved_plan.plan_text(plan))
-        return typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host).transaction or ""
+        self._lost = False
+        try:
+            said = self._ask([*words, "--note", self._mark], _APPLIED, saved_plan.plan_text(plan))
+        except (_LostError, KeyboardInterrupt):
+            self._lost = True
+            raise
+        name = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host).transaction or ""
+        self._seen.add(name)
+        return name
 
     def confirm(self, name: str) -> None:
         """Keep transaction `name`, which `apply` wrote.  Raises FabtuneError."""
@@ -114,9 +124,14 @@ class FarEnd:
     def take_back(self, name: str = "") -> None:
         """Take back transaction `name` and what waits there to be confirmed by this end, and see it gone.
 
-        What an apply wrote whose answer did not come waits to be confirmed, too.  Raises FabtuneError.
+        What an apply wrote whose answer did not come waits to be confirmed, too, or is being written yet.  Raises
+        FabtuneError.
         """
-        ours = [one for one in self._past() if one.note == self._mark and one.state == _UNCONFIRMED]
+        marked = [one for one in self._past() if one.note == self._mark]
+        if any(one.transaction not in self._seen for one in marked):
+            self._lost = False
+        self._seen |= {one.transaction for one in marked}
+        ours = [one for one in marked if one.state in (_UNCONFIRMED, _INTERRUPTED)]
         wanted = [one.transaction for one in ours if one.transaction != name] + ([name] if name else [])
         done = {one: self._run(["revert", "--transaction", one]) for one in wanted}
         self.owes_logins = any(one.status == ExitCode.NEEDS_ACTION for one in done.values())
@@ -140,6 +155,12 @@ class FarEnd:
             return f"{error}; what was written there goes back by itself within {within_s:g} s"
         except FabtuneError as error:
             return f"{error}; see `fabtune history` there; {by_hand}, with --force over what somebody else has set"
+        if self._lost:
+            # Nothing of it stands in the journal there: it may have ended before, or plan yet.
+            return (
+                f"{self.host}: nothing was written there so far; what may still be goes back by itself within "
+                f"{within_s:g} s"
+            )
         return ""
 
     def _past(self) -> tuple[_Past, ...]:
