@@ -22,6 +22,7 @@ from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import autotune as cli
+from fabtune.cli import console
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
 from fabtune.measure import own_load
@@ -114,6 +115,31 @@ def test_what_stays_is_told_though_the_load_of_its_own_is_found_dead_at_the_end(
     main(["tune", "--yes", "--json", "--for", "4s", "--on", "sda", "--with", "xdd"])
     told = json.loads(capsys.readouterr().out)
     assert told["error"] and [one["kept"] for one in told["steps"]] == [True] and "take_back" in told
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 0), ("", 130)])
+def test_an_answer_of_no_and_none_at_all_are_documents_too(
+    host: Path, climber: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    answer: str, code: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(console, "interactive", lambda: True)
+    monkeypatch.setattr(console, "ask", lambda _: answer)
+    words = [str(host.parent / "mine.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]
+    told = []
+    for verb in (["tune", "--for", "4s"], ["apply", *words]):
+        assert main([*verb, "--json"]) == code
+        said = capsys.readouterr()
+        told.append(json.loads(said.out))
+        assert "nothing was changed" in said.err
+    if code:
+        assert [one["error"]["message"] for one in told] == 2 * ["no answer; nothing was changed"]
+        return
+    assert told[0]["ended"] == "nothing was changed" and (told[1]["transaction"], told[1]["written"]) == (None, [])
+    # The keys are those of a tune, and of an apply, that was agreed to.
+    climber([seen(10, "line")])
+    for verb, one in zip((["tune", "--for", "4s"], ["apply", *words]), told, strict=True):
+        main([*verb, "--json", "--yes"])
+        assert json.loads(capsys.readouterr().out).keys() == one.keys()
 
 
 def test_what_a_look_shows_of_the_path_is_said_with_how_far_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:

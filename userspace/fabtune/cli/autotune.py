@@ -21,6 +21,13 @@ from fabtune.model.judgement import Judgement
 from fabtune.model.runrecord import PathTold
 from fabtune.tune import trial
 
+_REFUSED = "nothing was changed"
+# What is printed where nothing was looked at: the keys of `_as_json`.
+_UNSEEN: dict[str, Json] = {
+    "goal": None, "first_bytes_per_s": None, "last_bytes_per_s": None, "ended": _REFUSED, "verdict": None,
+    "at_the_bound": None, "line_shown_bit_per_s": None, "path": None, "steps": [], "take_back": [], "remarks": [],
+}  # fmt: skip
+
 
 def run_tune(args: argparse.Namespace) -> int:
     """Ask on a terminal, tune, and show the steps."""
@@ -28,8 +35,11 @@ def run_tune(args: argparse.Namespace) -> int:
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     if console.interactive() and not args.yes:
         console.say("each step may connect all sessions of this host anew in place: their requests wait for a moment")
-        if console.ask("Tune them? [y/N] ").strip().lower() not in ("y", "yes"):
-            console.say("nothing was changed")
+        if not console.agreed("Tune them? [y/N] "):
+            console.say(_REFUSED)
+            if args.json:
+                with console.reader_may_leave():
+                    table.print_json(_UNSEEN | {"goal": args.goal})
             return ExitCode.DONE
     asked = ClimbAsked(
         tuple(args.on),

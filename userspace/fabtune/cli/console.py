@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
-from fabtune.errors import ExitCode
+from fabtune.errors import ExitCode, FabtuneError
 
 # What an exception carries a document by.
 _BESIDE = "shown_beside"
@@ -54,6 +54,23 @@ def ask(question: str) -> str:
         # Whatever follows begins its own line.
         say("")
     return answer
+
+
+class NotAnsweredError(FabtuneError):
+    """The question was interrupted, or nobody was there to answer."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
+def agreed(question: str) -> bool:
+    """Tell whether somebody answers `question`, before anything is changed, with yes.  Raises NotAnsweredError."""
+    try:
+        answer = ask(question)
+    except KeyboardInterrupt:
+        raise NotAnsweredError("interrupted; nothing was changed") from None
+    if not answer:
+        raise NotAnsweredError("no answer; nothing was changed")
+    return answer.strip().lower() in ("y", "yes")
 
 
 def ask_for_name(what: str, name: str) -> str:

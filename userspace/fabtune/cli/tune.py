@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
-from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Facts
 from fabtune.model import units
 from fabtune.tune import journal, memory, saved_plan
@@ -113,14 +113,9 @@ def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False
         console.say(f"apply refuses this plan: {reason}")
 
 
-class NotAnsweredError(FabtuneError):
-    """The question was interrupted, or nobody was there to answer."""
-
-    exit_code = ExitCode.INTERRUPTED
-
-
 def run_apply(args: argparse.Namespace) -> int:
     """Write a profile's values, on a terminal after a question; exit 4 while something still needs a re-login."""
+    from fabtune.tune.apply import Result
     from fabtune.tune.carry_out import carry_out
 
     if args.again:
@@ -133,6 +128,9 @@ def run_apply(args: argparse.Namespace) -> int:
             return ExitCode.DONE
         if not _agreed(plan, facts, args):
             console.say("nothing was changed")
+            if args.json:
+                with console.reader_may_leave():
+                    output.show_result(plan, Result(), as_json=True)
             return ExitCode.DONE
         # What was agreed to is written, or nothing: the host may change while somebody reads.
         if isinstance(wanted, Request):
@@ -199,7 +197,7 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
 def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
     """Show the plan and ask whether to write it; True without a question if there is nothing to write.
 
-    Raises NotAnsweredError.
+    Raises FabtuneError where nobody answers.
     """
     plan = replace(plan, rows=list(plan.rows))
     if args.persist:
@@ -210,13 +208,7 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
         _show_plan(plan, facts, as_json=False)
         sys.stdout.flush()
-    try:
-        answer = console.ask(f"{_in_words(plan, args)}? [y/N] ")
-    except KeyboardInterrupt:
-        raise NotAnsweredError("interrupted; nothing was changed") from None
-    if not answer:
-        raise NotAnsweredError("no answer; nothing was changed")
-    return answer.strip().lower() in ("y", "yes")
+    return console.agreed(f"{_in_words(plan, args)}? [y/N] ")
 
 
 def _in_words(plan: Plan, args: argparse.Namespace) -> str:
