@@ -5,6 +5,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from test_guard import connection, kinds, most
 
 from fabtune.guard import rounds
 from fabtune.guard.rounds import Guard, Told
+from fabtune.guard.seen_path import SeenPath
+from fabtune.host.sockets import TcpSocket
 from fabtune.tune import journal
 
 host = test_guard.host
@@ -70,6 +73,51 @@ def test_values_stay_when_the_far_session_is_logged_out_and_in_again(
     assert sessions(guard, 30, (_NEAR, 0.3, *_BUSY)) == []
     assert sessions(guard, 30, (40003, 40, *far), (_NEAR, 0.3, *_BUSY)) == []
     assert most(host) == 10_000_000 and len(journal.transactions()) == 1
+
+
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        # A way round that both were led over, and followed; a neighbour's queue on the way to the near one, as long as
+        # the far one's path.
+        (((_FAR, 80, 1, 1000), (_NEAR, 80, 1, 1000)), ["path-moved", "followed"]),
+        (((_FAR, 40, *_BUSY), (_NEAR, 45, 1, 1000)), []),
+    ],
+)
+@pytest.mark.parametrize("anew", [False, True])
+def test_values_stay_at_a_logout_of_the_far_session_whatever_the_near_one_has_had(
+    host: Path,
+    sessions: Callable[..., list[Told]],
+    there: tuple[tuple[int, float, int, int], ...],
+    told: list[str],
+    anew: bool,
+) -> None:
+    guard, near = Guard(heal=True), (_NEAR, 5, *_BUSY)
+    assert sessions(guard, 20, (_FAR, 40, *_BUSY), near) == []
+    assert kinds(sessions(guard, 20, *there)) == told
+    # The connection of the near one may be made anew when that is over.
+    near = (40003, 5, *_BUSY) if anew else near
+    assert kinds(sessions(guard, 20, (_FAR, 40, *_BUSY), near)) == told
+    assert sessions(guard, 60, near) == [] and most(host) == 10_000_000
+    # What the far one has when it is back is its own.
+    assert kinds(sessions(guard, 20, (40004, 20, *_BUSY), near)) == ["path-moved", "followed"]
+
+
+def test_what_a_connection_had_under_another_plan_is_not_handed_on() -> None:
+    """It was made anew twice: while a way round was followed, and when the far one was away."""
+    path, far = SeenPath(80.0), connection(40, 0)
+
+    def look(port: int, near_ms: float, *others: TcpSocket) -> None:
+        for acked in range(1, 5):
+            near = replace(connection(near_ms, acked, port=port), remote="10.3.0.1")
+            path.look([near, *(replace(one, acked_bytes=acked) for one in others)], None)
+
+    look(_NEAR, 80)
+    look(40003, 5, far)
+    path.plan_for(40.0)
+    look(40003, 5)
+    look(40004, 5)
+    assert path.now_ms == 5 and path.moved_to_ms is None
 
 
 @pytest.mark.parametrize("after", [_BUSY, _PINGS])

@@ -16,7 +16,10 @@ _SLACK_MS = 0.5
 
 @attrs.define
 class RoundTrip:
-    """A connection's round trip, look by look: what looks agreed on last, if they ever did, and the longest of that."""
+    """A connection's round trip, look by look: what looks agreed on last, if they ever did, and the longest of that.
+
+    The longest begins anew with another plan.
+    """
 
     longest_ms: float = 0.0
     settled_ms: float | None = None

@@ -207,7 +207,7 @@ class Guard:
             key = header.profile, header.roles, header.netns
             path = self._paths.get(key) or SeenPath(header.rtt_ms)
             if path.planned_ms != header.rtt_ms:
-                path = attrs.evolve(path, planned_ms=header.rtt_ms, told_ms=None, tried_ms=None)
+                path.plan_for(header.rtt_ms)
             present[key] = path
             try:
                 if found := _connections(header.netns, around):

@@ -61,6 +61,13 @@ class SeenPath:
         is_its = longest_ms > self.planned_ms or not has_moved(self.planned_ms, longest_ms)
         return now_ms if is_its else None
 
+    def plan_for(self, rtt_ms: float) -> None:
+        """Take `rtt_ms` for the planned round trip; what a connection had before is none that it was planned for."""
+        self.planned_ms, self.told_ms, self.tried_ms = rtt_ms, None, None
+        self.gone_ms.clear()
+        for one in self.trips.values():
+            one.longest_ms = one.settled_ms or 0.0
+
     def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
         """See the round trips of the connections that are there.
 
@@ -88,6 +95,19 @@ class SeenPath:
         for one in live:
             if _ends(one) not in queues:
                 self.trips[_ends(one)].look(one.rtt_ms)
+        self._note_nearer()
+
+    def _note_nearer(self) -> None:
+        """Of connections beside one that has the planned round trip forget that they had a longer one.
+
+        A neighbour's queue may have been that, or a way round: values are not theirs when the other one is away.
+        """
+        now_ms = self.now_ms
+        if now_ms is None or has_moved(self.planned_ms, now_ms):
+            return
+        for one in self.trips.values():
+            if one.settled_ms is not None and has_moved(self.planned_ms, one.settled_ms):
+                one.longest_ms = one.settled_ms
 
     def _forget_all_but(self, there: set[_Ends]) -> None:
         for ends in self.trips.keys() - there:
