@@ -9,6 +9,7 @@ from pathlib import Path
 import hosttree
 import pytest
 
+from fabtune.autotune.tuned_ends import AwayTarget
 from fabtune.errors import FabtuneError
 from fabtune.host import run
 from fabtune.host.run import finish
@@ -84,7 +85,8 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[There]:
 
 def step(far: FarEnd, there: There) -> str:
     """Write the one value there."""
-    return far.apply(far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False), 60)
+    name, _ = far.apply(far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False), 60)
+    return name
 
 
 def test_a_step_of_another_initiator_is_left_alone(there: There) -> None:
@@ -158,6 +160,19 @@ def test_one_that_is_being_written_there_is_taken_back(there: There) -> None:
     assert there.states == ["interrupted"] and there.value == "1"
     assert far.given_back("", 60, perhaps_kept=False) == ""
     assert there.states == ["taken back"] and there.value == "0"
+
+
+def test_what_was_refused_there_was_not_written(there: There) -> None:
+    """Connections were made anew for it, and the table of steps had it."""
+    far = FarEnd(HOST)
+    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
+    wrote = AwayTarget(far).write(plan, 60, (), lambda text: None)
+    assert [(row.tunable.name, row.now, row.wanted) for row in wrote.rows] == [("tcp.mtu_probing", "0", "1")]
+    far.take_back(wrote.transaction)
+    answer = json.dumps({"transaction": "a", "written": [], "refused": [{"tunable": "tcp.mtu_probing"}]})
+    there.before.write_text(f"cat > /dev/null\necho '{answer}'\nexit 0")
+    refused = AwayTarget(far).write(plan, 60, (), lambda text: None)
+    assert (refused.transaction, refused.rows) == ("a", [])
 
 
 def test_a_shell_that_greets_everybody_is_no_hindrance(there: There) -> None:

@@ -159,7 +159,7 @@ class AwayTarget:
 
     def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
         """Write it.  Raises FabtuneError."""
-        return Wrote(self.far.apply(plan, limit_s), changes_of(plan.rows))
+        return Wrote(*self.far.apply(plan, limit_s))
 
 
 def _path(wanted: Lifting) -> tuple[str | None, str | None]:

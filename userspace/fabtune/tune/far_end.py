@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import attrs
 
@@ -19,6 +20,7 @@ from fabtune.host.run import Ended, TimeLimitError, finish, require
 from fabtune.model import typed
 from fabtune.model.document import printed, without_banner
 from fabtune.tune import saved_plan, signals
+from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import HostChangedError, SavedPlan
 from fabtune.tune.switch import SSH_OPTIONS
 
@@ -37,10 +39,27 @@ class _LostError(FabtuneError):
 
 
 @attrs.frozen
+class _Written:
+    """What is needed of a row that was written."""
+
+    tunable: str
+    identity: str
+    now: str
+    wanted: str
+
+
+@attrs.frozen
 class _Wrote:
     """What is needed of what `fabtune apply --json` prints."""
 
     transaction: str | None
+    written: tuple[_Written, ...]
+
+    def of(self, plan: SavedPlan) -> list[Row]:
+        """Return the rows of `plan` that were written, as they were found: a driver may have refused others."""
+        found = {(one.tunable, one.identity): one for one in self.written}
+        keys = [(row, (row.tunable.name, row.device.identity)) for row in plan.rows if row.device]
+        return [replace(row, now=found[key].now, wanted=found[key].wanted) for row, key in keys if key in found]
 
 
 @attrs.frozen
@@ -97,8 +116,8 @@ class FarEnd:
         except HostChangedError as error:
             raise FabtuneError(f"{error}: install the same fabtune on both hosts") from None
 
-    def apply(self, plan: SavedPlan, within_s: float) -> str:
-        """Write `plan` and return its transaction, which goes back after `within_s` unless it is confirmed.
+    def apply(self, plan: SavedPlan, within_s: float) -> tuple[str, list[Row]]:
+        """Write `plan`; return what was written, and its transaction: it goes back after `within_s` unless confirmed.
 
         Raises FabtuneError, after which `take_back` sees to what may have been written.
         """
@@ -109,9 +128,10 @@ class FarEnd:
         except (_LostError, KeyboardInterrupt):
             self._lost = True
             raise
-        name = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host).transaction or ""
+        wrote = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host)
+        name = wrote.transaction or ""
         self._seen.add(name)
-        return name
+        return name, wrote.of(plan)
 
     def confirm(self, name: str) -> None:
         """Keep transaction `name`, which `apply` wrote.  Raises FabtuneError."""
