@@ -4,11 +4,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
+
 from fabtune.errors import InputError
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.settings import ways_of
+from fabtune.experiment.summary import LEFT_OUT
 from fabtune.measure import checks, recordfile
-from fabtune.model.results import Point
+from fabtune.model.results import ExperimentIndex, Point, RunEntry
 
 
 def sifted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[Point], list[str]]:
@@ -26,6 +29,22 @@ def sifted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[
             said.append(f"{host}, {why}" if host else why)
     out = [point for point in points if (str(point.get("host") or ""), str(point.get("op"))) in void]
     return [point for point in points if point not in out], out, said
+
+
+def marked(index: ExperimentIndex, out: Path) -> ExperimentIndex:
+    """Return the index of the experiment in `out` with a mark at each point that is left out, and why at its run.
+
+    The points stay on the pages, which have all that was measured.
+    """
+
+    def held_against_its_records(run: RunEntry) -> RunEntry:
+        _, void, whys = sifted(out / run.directory, run.points)
+        mark = {LEFT_OUT: "cannot be right"}
+        points = tuple(point | mark if point in void else point for point in run.points)
+        return attrs.evolve(run, points=points, why="; ".join(whys)) if void else run
+
+    cells = (attrs.evolve(cell, runs=tuple(map(held_against_its_records, cell.runs))) for cell in index.combinations)
+    return attrs.evolve(index, combinations=tuple(cells))
 
 
 def _why(path: Path) -> str:

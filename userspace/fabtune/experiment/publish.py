@@ -11,12 +11,12 @@ from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.present import images_of
 from fabtune.experiment.settings import parse_settings
-from fabtune.experiment.summary import FAILED, LEFT_OUT, Summary
+from fabtune.experiment.summary import FAILED, Summary
 from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
-from fabtune.model.results import ExperimentIndex, Point, RunEntry
+from fabtune.model.results import Point
 from fabtune.report import answers, demo, figure, results_pages, seednotes, suite
 from fabtune.report.table import Cell, Column, Table, decimals
 
@@ -158,28 +158,12 @@ def write_tree(
     Returns what is wrong with what stands there.
     """
     index = results.keep_index(wanted, out, command, hosts)
-    results_pages.write_experiment(_marked(index, out), out, in_suite=in_suite)
+    results_pages.write_experiment(left_out.marked(index, out), out, in_suite=in_suite)
     if not in_suite:
         return resulttree.check(out)
     suite_index, wrong = results.keep_suite(out.parent)
     results_pages.write_suite(suite_index, out.parent)
     return [*resulttree.check(out), *wrong]
-
-
-def _marked(index: ExperimentIndex, out: Path) -> ExperimentIndex:
-    """Return the index of the experiment in `out` with a mark at each point that is left out, and why at its run.
-
-    The points stay on the pages, which have all that was measured.
-    """
-
-    def held_against_its_records(run: RunEntry) -> RunEntry:
-        _, void, whys = left_out.sifted(out / run.directory, run.points)
-        mark = {LEFT_OUT: "cannot be right"}
-        points = tuple(point | mark if point in void else point for point in run.points)
-        return attrs.evolve(run, points=points, why="; ".join(whys)) if void else run
-
-    cells = (attrs.evolve(cell, runs=tuple(map(held_against_its_records, cell.runs))) for cell in index.combinations)
-    return attrs.evolve(index, combinations=tuple(cells))
 
 
 def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
@@ -194,5 +178,5 @@ def write_suite_tree(directory: Path) -> tuple[Path, list[Complaint]]:
         below = directory / one.directory
         read = resulttree.read_experiment(below / resulttree.INDEX)
         read = resulttree.without_refused(read, complaints, Path(one.directory))
-        results_pages.write_experiment(_marked(read, below), below, in_suite=True)
+        results_pages.write_experiment(left_out.marked(read, below), below, in_suite=True)
     return results_pages.write_suite(index, directory), complaints
