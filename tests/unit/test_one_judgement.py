@@ -464,7 +464,7 @@ def test_a_figure_that_a_side_never_tells_is_not_called_a_lack_of_runs() -> None
     ]
     outcome = compare.compare(a, [make_record(100 + n, "wan") for n in range(4)])
     whys = {row.metric.key: row.judgement.why for row in outcome.rows}
-    assert whys["read_p99_ms"] == "no run of untouched tells it"
+    assert whys["read_p99_ms"] == "no run of untouched tells it: the offered rate was not reached"
 
 
 def test_a_run_on_both_sides_is_said_to_be() -> None:

@@ -244,7 +244,8 @@ def test_what_was_read_around_a_step_is_shown(tmp_path: Path) -> None:
     one = make_record(100, op="write", seconds=8)
 
     def edge(commands: Any, r2ts: Any, drops: Any, cwnd: Any) -> Any:
-        nic = {"rx_dropped": drops, "tx_dropped": 0}
+        carried = dict.fromkeys(("rx_bytes", "rx_packets", "tx_bytes", "tx_packets"), 1)
+        nic = carried | {"rx_dropped": drops, "tx_dropped": 0}
         qdisc = {"kind": "fq", "dev": "eth0", "handle": "1:", "root": True, "drops": 2 * drops}
         socket: dict[str, Value] = {
             "cwnd_segments": cwnd,
