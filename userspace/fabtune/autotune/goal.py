@@ -16,6 +16,8 @@ from fabtune.model.judgement import LEAST, LEAST_ROBUST, Judgement, Sides, Verdi
 
 # What short requests may cost of the throughput, at most.
 LEAST_THROUGHPUT = 0.9
+# And what throughput may cost of their times.
+MOST_TIME = 1 / LEAST_THROUGHPUT
 # A disk with less than this share of the bytes under way of the disk that has most of them stands beside a stream.
 _BESIDE = 0.25
 # Fewer requests have no slowest hundredth, and hardly a slowest twentieth.
@@ -63,9 +65,13 @@ class JudgedStep:
             return speed.verdict is Verdict.BETTER or self.spares
         if Verdict.WORSE in (tail.verdict, middle.verdict):
             return False
+        if speed.low is None or speed.low < LEAST_THROUGHPUT:
+            return False
         if goal is Goal.LATENCY:
-            return tail.verdict is Verdict.BETTER and speed.low is not None and speed.low >= LEAST_THROUGHPUT
-        return speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
+            return tail.verdict is Verdict.BETTER
+        # What cannot be told, or only that widely, may be worse.
+        bounded = all(one.high is not None and one.high <= MOST_TIME for one in (tail, middle))
+        return bounded and speed.verdict is not Verdict.WORSE and Verdict.BETTER in (speed.verdict, tail.verdict)
 
     def undecided(self, goal: Goal) -> bool:
         """Tell whether such a step would be worth keeping if what cannot be told of it were better."""
@@ -86,7 +92,7 @@ class JudgedStep:
 
 def _at_best(found: Judgement) -> Judgement:
     """Return a judgement as a longer look might give it."""
-    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0) if found.verdict is Verdict.CANNOT_TELL else found
+    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0, high=1.0) if found.verdict is Verdict.CANNOT_TELL else found
 
 
 @attrs.frozen

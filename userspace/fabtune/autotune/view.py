@@ -97,8 +97,8 @@ class View:
 
     @property
     def unconnected(self) -> list[str]:
-        """The disks whose session had no TCP connection of its own while it was looked at."""
-        return [one.device for one in self.seen if not (one.initiator.socket or one.session.rdma)]
+        """The disks whose session had no TCP connection of its own while it was looked at, or lost it."""
+        return [one.device for one in self.seen if not (_is_connected(one) or one.session.rdma)]
 
     @property
     def rtt_ms(self) -> float | None:
@@ -358,9 +358,16 @@ def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:
     named = {one.device for one in seen}
     sockets = {(end.local, end.remote): end for one in seen if (end := one.initiator.socket)}
     whole = (named.issuperset(one.session.disks) and one.session.connections == 1 for one in seen)
-    if all(one.initiator.socket for one in seen) and all(whole):
+    # One that is lost shows what moved before, and not that nothing does since.
+    if all(map(_is_connected, seen)) and all(whole):
         return [[(one.at_s, one.sent_bytes + one.received_bytes) for one in end.samples] for end in sockets.values()]
     return [[(one.at_s, one.read_bytes + one.write_bytes) for one in which.disk.samples] for which in seen]
+
+
+def _is_connected(one: Observation) -> bool:
+    """Tell whether its connection was there to the end of the look."""
+    end, disk = one.initiator.socket, one.disk
+    return end is not None and (not disk.samples or end.samples[-1].at_s >= disk.samples[-1].at_s)
 
 
 def _blocks(moving: Sequence[Sequence[tuple[float, int]]], block_s: float) -> list[float]:
