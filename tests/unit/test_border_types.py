@@ -143,7 +143,6 @@ POINTS = {
     "model/results": ["class Point", "__getitem__()", "__or__(other)"],
     "report/demo": ["FACETS"],
     "report/figure": ["table(rows)", "reasons(rows)", "write(rows)"],
-    "report/seednotes": ["said_of_seeds(places)"],
 }
 
 

@@ -142,7 +142,7 @@ def test_seeds_of_a_fleet_that_fall_into_two_groups_are_said(tmp_path: Path) -> 
     """They were "100, 50, 100": median, low and high, without a word."""
     _, runs = _runs(tmp_path, (50, 50.1, 100, 100.1, 100.2))
     notes = publish.of_fleet(batch.summary_of(runs), "", tmp_path / "out").texts
-    assert [note.split(": ")[0] for note in notes] == ["profile wan, read, a", "profile wan, read, all"]
+    assert [note.split(": ")[0] for note in notes] == ["host a", "host all"]
     assert all("the seeds fall into two groups, 50.05 (2) and 100.1 (3) MB/s" in note for note in notes)
 
 

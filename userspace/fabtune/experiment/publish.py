@@ -17,7 +17,7 @@ from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
 from fabtune.model.results import Point
-from fabtune.report import answers, demo, figure, results_pages, seednotes, suite
+from fabtune.report import answers, demo, figure, results_pages, suite
 from fabtune.report.table import Cell, Column, Table, decimals
 
 _FLEET = (
@@ -131,7 +131,9 @@ def _fleet_notes(found: Sequence[Summary]) -> list[str]:
         for said in _untold(one):
             hosts.setdefault((_place(one), said), []).append(str(one.point["host"]))
     untold = [f"{place}, {_named(names)}: {said}" for (place, said), names in hosts.items()]
-    return [*untold, *seednotes.said_of_seeds((f"{_place(one)}, {one.point['host']}", one.point) for one in found)]
+    rows = [Point({name: value for name, value in one.row.items() if name != FAILED}) for one in found]
+    factors = dict.fromkeys(name for one in found for name in one.factors)
+    return [*untold, *figure.reasons(rows, (*factors, "host"))]
 
 
 def _place(one: Summary) -> str:

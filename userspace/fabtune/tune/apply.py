@@ -200,7 +200,7 @@ class Applying:
         if self.confirm_within_s is not None:
             # Whoever is to confirm has the whole time from now on.
             self._journal(confirm.line(self.confirm_within_s, self.leave))
-        self.writer.append(AppliedLine() if self.transaction.open_steps else ClosedLine())
+        self.writer.append(AppliedLine() if self.transaction.steps else ClosedLine())
 
     def _log(self, line: Line) -> None:
         """Journal a logout, a login or what a new connection takes away."""
