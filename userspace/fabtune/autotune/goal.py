@@ -92,7 +92,9 @@ class JudgedStep:
 
 def _at_best(found: Judgement) -> Judgement:
     """Return a judgement as a longer look might give it."""
-    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0, high=1.0) if found.verdict is Verdict.CANNOT_TELL else found
+    if found.verdict is not Verdict.CANNOT_TELL:
+        return found
+    return attrs.evolve(found, verdict=Verdict.BETTER, low=1.0, high=1.0)
 
 
 @attrs.frozen
