@@ -184,7 +184,7 @@ def test_what_a_kernel_wrote_is_read_anew_for_each_summary(tmp_path: Path) -> No
 
 def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path: Path) -> None:
     texts = {
-        "run-bats": "#!/bin/bash", "fabstat_x.bats": "setup() {\n\tload fabstat\n}\nguest loops.py 3\n",
+        "run-bats": "#!/bin/bash\npython3 reports.py\n", "reports.py": "", "fabstat_x.bats": "setup() {\n\tload fabstat\n}\nguest loops.py 3\n",
         "fabstat.bash": "", "loops.py": "import os\nfrom books import unbalanced\n", "books.py": "", "model.py": "",
     }  # fmt: skip
     for name, text in texts.items():
@@ -195,6 +195,9 @@ def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path:
     before = {kernel: digest_of(kernel, job) for kernel, job in jobs.items()}
     assert len(set(before.values())) == len(KERNELS)
     assert digest_of("kasan", job_of(suite, "kasan", 8)[0]) != before["kasan"]
+    # What counts as a report does not: logs are kept.
+    (tmp_path / "reports.py").write_text("# another")
+    assert {kernel: digest_of(kernel, job) for kernel, job in jobs.items()} == before
     (tmp_path / "books.py").write_text("# mended")
     assert digest_of("kasan", jobs["kasan"]) != before["kasan"]
 

@@ -90,9 +90,13 @@ def files_of(suite: Path) -> list[Path]:
 
 
 def digest_of(kernel: str, job: run.Job) -> str:
-    """Return a digest of all that decides what comes of `job`, other than fabtune's own reader."""
+    """Return a digest of all that decides what comes of `job`, other than fabtune's own reader.
+
+    What is a report decides no test: the log is read anew.
+    """
     parts = [source_digest(), directory_of(kernel).name, *job.options]
-    parts += [f"{path.name} {path.read_text()}" for path in files_of(job.file)]
+    files = (path for path in files_of(job.file) if path.name != Path(reports.__file__).name)
+    parts += [f"{path.name} {path.read_text()}" for path in files]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
