@@ -184,7 +184,8 @@ def test_what_a_kernel_wrote_is_read_anew_for_each_summary(tmp_path: Path) -> No
 
 def test_a_result_hangs_on_all_that_its_suite_loads_starts_and_imports(tmp_path: Path) -> None:
     texts = {
-        "run-bats": "#!/bin/bash\npython3 reports.py\n", "reports.py": "", "fabstat_x.bats": "setup() {\n\tload fabstat\n}\nguest loops.py 3\n",
+        "run-bats": "#!/bin/bash\npython3 reports.py\n", "reports.py": "",
+        "fabstat_x.bats": "setup() {\n\tload fabstat\n}\nguest loops.py 3\n",
         "fabstat.bash": "", "loops.py": "import os\nfrom books import unbalanced\n", "books.py": "", "model.py": "",
     }  # fmt: skip
     for name, text in texts.items():
