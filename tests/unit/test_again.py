@@ -146,13 +146,13 @@ def refuse(monkeypatch: pytest.MonkeyPatch, word: str, act: Callable[[], None] =
     """Let each write of a sysctl fail whose key has `word` in it, after `act`."""
     write = sysctl.BACKEND.write
 
-    def refused(_: object, device: Device, key: str, text: str) -> None:
+    def refused(device: Device, key: str, text: str) -> None:
         if word in key:
             act()
             raise FabtuneError("refused")
         write(device, key, text)
 
-    monkeypatch.setattr(type(sysctl.BACKEND), "write", refused)
+    monkeypatch.setattr(sysctl.BACKEND, "write", refused)
 
 
 @pytest.mark.parametrize("word", ["idle", "probing"])
@@ -193,10 +193,10 @@ def test_what_is_read_otherwise_than_it_was_written_goes_back(
     boot(host, 2, "1", "0", "1")
     write = sysctl.BACKEND.write
 
-    def rounded(_: object, device: Device, key: str, text: str) -> None:
+    def rounded(device: Device, key: str, text: str) -> None:
         write(device, key, "2" if "probing" in key and text == "1" else text)
 
-    monkeypatch.setattr(type(sysctl.BACKEND), "write", rounded)
+    monkeypatch.setattr(sysctl.BACKEND, "write", rounded)
     (left,) = again(capsys, 3)["left_alone"]
     assert left["tunable"] == "tcp.mtu_probing" and "wrote 1, but it reads 2" in left["why"]
     assert values(host) == ["0", "0", "2"] and journal.transactions()[-1].state == "in force"

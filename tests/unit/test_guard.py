@@ -466,13 +466,13 @@ def refuses(
             assert main(["apply", str(path), *APPLY[2:]]) in (0, 4)
         wrote: list[str] = []
 
-        def refused(_: object, device: Device, key: str, text: str) -> None:
+        def refused(device: Device, key: str, text: str) -> None:
             if "moderate" in key:
                 raise error("refused")
             wrote.append(text)
             write(device, key, text)
 
-        monkeypatch.setattr(type(sysctl.BACKEND), "write", refused)
+        monkeypatch.setattr(sysctl.BACKEND, "write", refused)
         hosttree.put(host / _RCVBUF, "1")
         return wrote
 

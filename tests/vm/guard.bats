@@ -19,14 +19,19 @@ teardown_file() {
 	fabtune revert --allow-relogin || true
 }
 
+# reads [OPTION...]: reads the disk until it is ended, as fast as the line carries unless fio is told otherwise.
+reads() {
+	fio --name=x --filename="/dev/$DISK" --readonly --direct=1 --ioengine=libaio --rw=read --bs=256k --iodepth=64 --size=900m \
+		--time_based --runtime=3600 "$@" >/dev/null 2>&1 3>&- 4>&- &
+	LOAD=$!
+}
+
 setup() {
 	load common
 	load until
 	DISK=$(basename /sys/class/iscsi_session/session*/device/target*/*/block/*)
 	SID=$(basename /sys/class/iscsi_session/session*)
-	fio --name=x --filename="/dev/$DISK" --readonly --direct=1 --ioengine=libaio --rw=read --bs=256k --iodepth=64 --size=900m \
-		--time_based --runtime=3600 >/dev/null 2>&1 3>&- 4>&- &
-	LOAD=$!
+	reads --rate=2m
 	PYTHONUNBUFFERED=1 fabtune guard --heal --json > told 2> err 3>&- 4>&- &
 	GUARD=$!
 }
@@ -48,6 +53,9 @@ told() {
 @test "a path that steps from 20 to 150 ms and to 50 ms is followed with live values alone, in the same session" {
 	# Of a line that is full already when it is first looked at nobody knows whether its round trip is a queue's.
 	until_true '[ "$(grep -o planned_rtt_s /run/fabtune/guard.json | wc -l)" -eq 2 ]'
+	kill "$LOAD"
+	wait "$LOAD" || true
+	reads
 	first=$(read_ahead)
 	python3 -m fabtune.lab.guest path --rtt 150ms --rate 100mbit
 	# On its way there TCP's smoothed round trip may rest at another value, which is followed first.
