@@ -46,6 +46,10 @@ read_ahead() {
 	cat "/sys/block/$DISK/queue/read_ahead_kb"
 }
 
+moved() {
+	awk '{ print $3 }' "/sys/block/$DISK/stat"
+}
+
 told() {
 	grep -c "\"kind\": \"$1\"" told
 }
@@ -56,6 +60,12 @@ told() {
 	kill "$LOAD"
 	wait "$LOAD" || true
 	reads
+	# And what the line carries is to be known: over a longer path it is less.
+	until_true 'carries 9000000'
+	for _ in 1 2; do
+		touch looked
+		until_true '[ /run/fabtune/guard.json -nt looked ]'
+	done
 	first=$(read_ahead)
 	python3 -m fabtune.lab.guest path --rtt 150ms --rate 100mbit
 	# On its way there TCP's smoothed round trip may rest at another value, which is followed first.
