@@ -85,8 +85,11 @@ assert [host["can_queue"] for host in hosts] == [1] and 0.3 < hosts[0]["mean_dep
 	load_disk "$disk" --rw=randread --bs=4k --iodepth=4 --number_ios=50 --size=64m
 	before=$(seen "$disk" 'read.completed')
 	freeze
-	frozen=$(cut -d' ' -f1 /proc/uptime)
 	fio --name=a "--filename=/dev/$disk" --direct=1 --rw=randread --bs=4k --iodepth=16 --number_ios=16 --size=64m --ioengine=libaio --output=/tmp/fio.log &
+	# Before fio has begun, which takes a slow kernel many seconds, nothing is stuck.
+	all_in_flight() { awk '{ exit $1 < 16 }' "/sys/block/$disk/inflight"; }
+	wait_for all_in_flight
+	frozen=$(cut -d' ' -f1 /proc/uptime)
 	# Where CPUs are several a command takes seconds of the real clock at times.
 	early_s=$([ "$(nproc)" -eq 1 ] && echo 59 || echo 45)
 	sleep "$early_s"
