@@ -178,12 +178,17 @@ def test_a_load_measures_from_when_fio_says_so(thread: int, tmp_path: Path) -> N
         begun_s = load.measures_since_s(1.0)
         if begun_s is not None:
             seen.append((begun_s, time.monotonic()))
+        if len(seen) == 3:
+            load.stop()
 
     started_s = time.monotonic()
-    with fio.load(fio.find()[0], f"{job}runtime=1s\nnumjobs=2\nthread={thread}\n", tmp_path) as load:
+    with fio.load(fio.find()[0], f"{job}runtime=1m\nnumjobs=2\nthread={thread}\n", tmp_path) as load:
         load.wait(tick, 0.05)
-        measured_s = load.document().run_s()
+        with pytest.raises(fio.FioError, match="status 128") as stopped:
+            load.document()
     ended_s = time.monotonic()
+    assert stopped.value.document is not None
+    measured_s = stopped.value.document.run_s()
     assert seen and all(started_s + 2.0 <= begun_s <= at_s for begun_s, at_s in seen)
     # It ends once it has measured that long, and answers a little after it has looked at the clock.
     assert max(begun_s for begun_s, _ in seen) <= ended_s - measured_s + 0.5

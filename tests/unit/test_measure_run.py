@@ -21,7 +21,7 @@ from processes import runs
 from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import checks, measured, pcp, recordfile, target, workload, workload_run
+from fabtune.measure import checks, measured, metrics, pcp, recordfile, target, workload, workload_run
 from fabtune.measure.watch import Watch
 
 TOP = Path(__file__).resolve().parents[2]
@@ -75,12 +75,20 @@ def test_bins_and_percentiles_agree_with_fio(disk_dir: Path) -> None:
     step = records(disk_dir)[0].steps[0]
     for op in ("read", "write"):
         theirs = getattr(step.fio.jobs[0], op).clat_ns.rest.keys["percentile"]["90.000000"]
-        whole = attrs.evolve(step, before_drain=None)
-        assert measured.latencies(whole, op).quantile_ns(0.9) == pytest.approx(theirs, rel=0.02)
-        # Asked at the end of its part, fio had not yet waited for the 16 requests that were outstanding.
-        assert step.before_drain is None or 0 < measured.requests(step, op) < measured.requests(whole, op)
-    mix = step.fio.requests("read") / step.fio.moved_bytes() * 4096
-    assert mix == pytest.approx(0.7, abs=0.02)
+        ours = measured.latencies(whole_of(step), op)
+        # Of few requests, as a loaded machine has them, the next one may be far from the one that it is.
+        low_ns, high_ns = (ours.quantile_ns(0.9 + ranks / ours.total) for ranks in (-1, 1))
+        assert 0.98 * low_ns <= theirs <= 1.02 * high_ns
+    # Asked at the end of its part, fio had not yet waited for the 16 requests that were outstanding.
+    early, late = (sum(measured.requests(one, op) for op in ("read", "write")) for one in (step, whole_of(step)))
+    assert step.before_drain is None or 0 < early < late
+    asked = step.fio.moved_bytes() / 4096
+    assert step.fio.requests("read") / asked == pytest.approx(0.7, abs=4 * (0.7 * 0.3 / asked) ** 0.5)
+
+
+def whole_of(step: Any) -> Any:
+    """Return the step with what fio counted to its very end."""
+    return attrs.evolve(step, before_drain=None)
 
 
 def test_flipped_byte_is_found_and_put_back(disk_dir: Path) -> None:
@@ -232,7 +240,12 @@ def test_every_thread_of_pileup_reads(disk_dir: Path) -> None:
 def test_daq_names_the_highest_rate_that_both_sides_held(disk_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--set", "stream_bytes_per_s=100000,200000000000", "--set", "file_bytes=2m", "--set", "block_bytes=10k"]
     assert measure(disk_dir, "daq", *words, "--runtime", "2s", "--ramp", "1s") == ExitCode.DONE
-    assert "readers and writers both held: 0.8 MB/s each way" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    # A loaded machine holds not even the lower one.
+    asked_mb_per_s, (first, *_) = 0.8, records(disk_dir)[0].steps
+    reached = [one.value for one in metrics.of_step(first) if one.key in ("read_mb_per_s", "write_mb_per_s")]
+    held = len(reached) == 2 and min(reached) >= 0.98 * asked_mb_per_s
+    assert f"readers and writers both held: {'0.8 MB/s each way' if held else 'none of those asked for'}" in said
 
 
 @pytest.mark.parametrize("name", ["metabench", "ioverify"])
