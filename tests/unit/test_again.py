@@ -206,13 +206,18 @@ def test_what_is_read_otherwise_than_it_was_written_goes_back(
     assert values(host) == ["0", "0", "2"] and journal.transactions()[-1].state == "taken back"
 
 
+def sack_is_to_be_written_again(host: Path, directory: Path) -> None:
+    """Apply a profile that sets tcp.sack beside the other, and boot the host to the kernel's own values."""
+    (directory / "sack.toml").write_text(_SACK)
+    assert main(["apply", str(directory / "sack.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
+    boot(host, 2, "1", "0", "1")
+    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+
+
 def test_a_value_that_cannot_be_taken_back_takes_its_profile_back_and_no_other(
     host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "sack.toml").write_text(_SACK)
-    assert main(["apply", str(tmp_path / "sack.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
-    boot(host, 2, "1", "0", "1")
-    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+    sack_is_to_be_written_again(host, tmp_path)
     probing = host / "proc/sys" / _SYSCTLS[1]
     refuse(monkeypatch, "probing", lambda: hosttree.put(probing, "2"))
     found = again(capsys, 1)
@@ -224,10 +229,7 @@ def test_a_value_that_cannot_be_taken_back_takes_its_profile_back_and_no_other(
 def test_a_signal_ends_it_and_what_stays_is_said(
     host: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "sack.toml").write_text(_SACK)
-    assert main(["apply", str(tmp_path / "sack.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
-    boot(host, 2, "1", "0", "1")
-    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+    sack_is_to_be_written_again(host, tmp_path)
     refuse(monkeypatch, "sack", lambda: signal.raise_signal(signal.SIGINT))
     capsys.readouterr()
     assert main(["apply", "--again"]) == 130

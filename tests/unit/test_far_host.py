@@ -120,13 +120,18 @@ def test_one_of_two_that_wait_is_confirmed_and_the_other_goes_on_waiting(there: 
     assert there.states == ["in force"]
 
 
-def test_a_step_whose_answer_was_lost_goes_back_by_its_mark(there: There) -> None:
-    far = FarEnd(HOST)
+def answer_is_lost(far: FarEnd, there: There) -> None:
+    """Write a step there that this end hears nothing of."""
     plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
     there.after.write_text("status=255")
     with pytest.raises(FabtuneError, match="not reached by ssh"):
         far.apply(plan, 60)
     there.goes_well()
+
+
+def test_a_step_whose_answer_was_lost_goes_back_by_its_mark(there: There) -> None:
+    far = FarEnd(HOST)
+    answer_is_lost(far, there)
     assert there.value == "1"
     assert far.given_back("", 60, perhaps_kept=False) == ""
     assert there.value == "0" and there.states == ["taken back"]
@@ -148,11 +153,7 @@ def test_an_apply_that_is_still_to_write_there_is_not_said_to_be_back(there: The
 
 def test_one_that_is_being_written_there_is_taken_back(there: There) -> None:
     far = FarEnd(HOST)
-    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
-    there.after.write_text("status=255")
-    with pytest.raises(FabtuneError, match="not reached by ssh"):
-        far.apply(plan, 60)
-    there.goes_well()
+    answer_is_lost(far, there)
     # As it is before its limit is written.
     (journal,) = (there.root / "var/lib/fabtune/journal").glob("*.jsonl")
     lines = journal.read_text().splitlines(keepends=True)
