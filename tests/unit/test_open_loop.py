@@ -229,6 +229,8 @@ def test_the_figure_that_decides_says_why_it_is_not_there(tmp_path: Path, capsys
     assert main(["report", str(tmp_path)]) == ExitCode.DONE
     answers = (tmp_path / "report.html").read_text().split("</dl>")[0]
     assert "no run of untouched tells it: the offered rate was not reached" in answers
+    # Three were made: it is not for their number that nothing is told.
+    assert "No point has runs on both sides that tell it." in answers and "too few" not in answers
 
 
 def test_of_two_loads_together_nothing_is_said_where_one_was_overloaded() -> None:

@@ -213,7 +213,10 @@ def _how_sure(outcome: Comparison, runs: str) -> str:
     said = f"{runs[0].upper()}{runs[1:]}"
     if any(row.judgement.method for row in outcome.primary):
         return f"{said}, {100 * (1 - outcome.rules.level):.3g} % intervals, all points judged together."
-    few = max((row.judgement.n for row in outcome.primary), default=0) < LEAST
+    most = max((row.judgement.n for row in outcome.primary), default=0)
+    if most == 0:
+        return "No point has runs on both sides that tell it."
+    few = most < LEAST
     return f"{said}: too few for an interval." if few else f"{said}, without an interval."
 
 
