@@ -160,6 +160,20 @@ def test_why_a_fleet_s_rows_tell_nothing_is_said_once_for_all_hosts(tmp_path: Pa
     assert alone == ("profile wan, depth 8, read, a, b, c and 2 more: 1 of 1 run of wan failed",)
 
 
+def test_a_fleet_s_rows_tell_each_setting_that_varies(tmp_path: Path) -> None:
+    """Two depths were two rows with the same name."""
+    rows = [
+        ({"profile": "wan", "op": "both", "depth": depth},
+         Point({"profile": "wan", "op": op, "host": "a", "seed": 1, "mb_per_s": 100.0}))
+        for depth in ("8", "32") for op in ("read", "write")
+    ]  # fmt: skip
+    recordfile.write(make_record(100), tmp_path / "a" / f"read{recordfile.SUFFIX}")
+    (table,) = publish.of_fleet(summarise(rows), "", tmp_path).tables
+    assert [column.title for column in table.columns[:4]] == ["profile", "op", "depth", "host"]
+    told = [row[:4] for row in table.rows]
+    assert sorted(told) == sorted(("wan", op, depth, "a") for depth in ("8", "32") for op in ("read", "write"))
+
+
 def test_a_host_s_latency_and_that_of_all_are_of_the_step_whose_throughput_stands_beside_them(tmp_path: Path) -> None:
     """Two hosts that are alike had a p50 of 0.1 ms each, and of 0.001 ms together: with the cached step's."""
     path = tmp_path / "exp.toml"

@@ -33,6 +33,8 @@ _FLEET = (
     Column("begun late", "begun_late_ms", "ms", decimals(1)),
     Column("clock off", "clock_offset_ms", "ms", decimals(2)),
 )
+# Which of them tell a point.
+_POINT = ("profile", "op")
 # So many hosts are named.
 _NAMED = 3
 
@@ -110,15 +112,25 @@ def of_fleet(found: Sequence[Summary], part: str, out: Path) -> Published:
     """Write points and report of what a fleet's hosts measured to `out`."""
     points = tuple(one.published for one in found)
     kept = results.keep_points(points, out)
-    rows = tuple(tuple(point.get(column.key) for column in _FLEET) for point in points)
     return Published(
         points=points,
-        tables=(Table("All initiators at once", _FLEET, rows, group_by=2),),
+        tables=(_fleet_table(found),),
         texts=tuple(_fleet_notes(found)),
         part=part,
         page=suite.write(*suite.load(out), ["fabtune", "report", str(out)], out / "report.html"),
         kept=kept,
     )
+
+
+def _fleet_table(found: Sequence[Summary]) -> Table:
+    """Return what each host reached at each point: what varies beside profile and op has a column, too."""
+    names = [name for name in dict.fromkeys(name for one in found for name in one.factors) if name not in _POINT]
+    columns = (*_FLEET[: len(_POINT)], *(Column(name, name) for name in names), *_FLEET[len(_POINT) :])
+    rows = ({**one.published, **{name: one.factors.get(name) for name in names}} for one in found)
+    return Table(
+        "All initiators at once", columns, tuple(tuple(row.get(column.key) for column in columns) for row in rows),
+        group_by=len(_POINT) + len(names),
+    )  # fmt: skip
 
 
 def _fleet_notes(found: Sequence[Summary]) -> list[str]:
