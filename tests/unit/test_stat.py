@@ -16,7 +16,7 @@ from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import tree
-from fabtune.stat import Histogram, diff, endpoint, head_of, host_loads, load, parse, since_seen, snapshot
+from fabtune.stat import Histogram, diff, endpoint, head_above, head_of, host_loads, load, parse, since_seen, snapshot
 
 
 def bounds() -> tuple[int, ...]:
@@ -284,6 +284,9 @@ def test_paths_stand_beside_the_disk_whose_paths_they_are(
     found = since_seen(parse(disk + head))
     chosen = stat_output.chosen_devices(found, ["dm-3"], everything=False)
     assert head_of("sda") == "dm-3" and [one.device.disk for one in chosen] == ["dm-3", "sda"]
+    # The name of a disk that is gone is another's by now.
+    (gone,) = since_seen(parse(disk.replace("state=live", "state=gone"))).devices
+    assert head_above(gone.device) == "" and head_above(found.devices[0].device) == "dm-3"
     (tmp_path / "block/dm-3/dm/uuid").write_text("LVM-x\n")
     chosen = stat_output.chosen_devices(found, ["dm-3"], everything=False)
     assert head_of("sda") == "" and [one.device.disk for one in chosen] == ["dm-3"]
@@ -302,6 +305,11 @@ def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
     assert load.full == (load.mean_depth >= 1.8)
     torn = since_seen(parse(first + lun.replace("at_limit_ns=0", "at_limit_ns=0 torn=1")))
     assert host_loads(torn.devices, tmp_path) == []
+    # Each of several hardware queues may take as many: 200 of 128 were in flight.
+    (directory / "nr_hw_queues").write_text("4\n")
+    assert host_loads(found.devices, tmp_path) == []
+    (directory / "nr_hw_queues").write_text("1\n")
+    assert len(host_loads(found.devices, tmp_path)) == 1
     assert host_loads(found.devices, tmp_path / "nowhere") == []
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from test_stat import bucket, reading
 
+from fabtune.cli import stat_output
 from fabtune.cli.slow_output import print_recorded, recorded_json
 from fabtune.errors import InputError
 from fabtune.stat import diff, parse, since_seen
@@ -31,6 +32,21 @@ def test_details_are_read_and_subtract(capsys: pytest.CaptureFixture[str]) -> No
     print_recorded(since_seen(told).device("sda"), ())
     shown = capsys.readouterr().out
     assert "before issue" in shown and "up to 4 KiB" in shown
+
+
+def test_of_what_took_longer_than_the_last_bucket_s_begin_that_is_all_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A write of two hours took "1.1e+06" ms, "at most 3.2 % off", in each table but one."""
+    hours_ns = 7_200_000_000_000
+    found = parse(reading([hours_ns]) + DETAIL.format(bucket(1500), bucket(hours_ns)))
+    one = since_seen(found).device("sda")
+    print_recorded(one, ())
+    assert "> 1099512" in capsys.readouterr().out
+    stat_output.print_table(since_seen(found), [one], found)
+    assert capsys.readouterr().out.count("> 1099512") == 3
+    told = recorded_json(one, ())["detail"]["read"]["4KiB"]
+    assert told["max"] == pytest.approx(2**40 / 1e6) and told["max_error"] is None
 
 
 SLOW = (

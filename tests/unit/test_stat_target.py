@@ -143,3 +143,21 @@ def test_two_saved_readings_are_compared_on_the_command_line(
     assert main(["stat", "--target", "sda"]) == 2
     assert "not disks such as 'sda'" in capsys.readouterr().err
     assert main(["stat", "--diff", *map(str, paths)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"iqn.2026-01.example:caf\xe9", r"iqn.2026-01.example:caf\xe9"),
+        ("iqn.2026-01.example:caf\u00e9".encode(), "iqn.2026-01.example:caf\u00e9"),
+        (b"iqn.2026-01.example:a\rb", r"iqn.2026-01.example:a\015b"),
+        ("iqn.2026-01.example:a\u0085b".encode(), r"iqn.2026-01.example:a\205b"),
+        (rb"iqn.2026-01.example:a\040\134b", r"iqn.2026-01.example:a \b"),
+    ],
+)
+def test_an_initiator_s_name_of_any_bytes_takes_nothing_away(name: bytes, shown: str, tmp_path: Path) -> None:
+    """A portal group in demo mode takes every name, and the module kept one until it was unloaded: a traceback."""
+    (tmp_path / "stats").write_text("# fabstat 1\n")
+    (tmp_path / "target").write_bytes(served(10).encode().replace(INITIATOR.encode(), name))
+    (lun,) = served_since_seen(target_snapshot(tmp_path)).luns
+    assert lun.lun.initiator == shown and lun.ops["read"].completed == 10

@@ -2,6 +2,7 @@
 """How times that fabstat.ko has in histograms are printed, in ms."""
 
 import math
+from collections.abc import Mapping
 
 from fabtune.stat import Histogram, Percentile
 
@@ -9,8 +10,10 @@ PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
 
 
 def in_ms(percentile: Percentile | None) -> str:
-    """Return a percentile as the tables show it."""
-    return three_digits(percentile.value_ms) if percentile else "-"
+    """Return a percentile as the tables show it; of the last bucket, which has no end, the time that it exceeds."""
+    if percentile is None:
+        return "-"
+    return f"{'> ' * math.isinf(percentile.high_ns)}{three_digits(percentile.value_ms)}"
 
 
 def three_digits(value: float) -> str:
@@ -22,8 +25,13 @@ def three_digits(value: float) -> str:
 
 def times_json(total_ns: int, count: int, histogram: Histogram) -> dict[str, float | None]:
     """Return the mean of `count` times that sum up to `total_ns`, and their percentiles, each with its error; in ms."""
-    data = {"mean": total_ns / count / 1e6 if count else None}
-    for name, percent in PERCENTS.items():
+    return {"mean": total_ns / count / 1e6 if count else None} | percentiles_json(histogram, PERCENTS)
+
+
+def percentiles_json(histogram: Histogram, percents: Mapping[str, float]) -> dict[str, float | None]:
+    """Return percentiles in ms by name, each with its error, which one in the last bucket, without an end, has not."""
+    data: dict[str, float | None] = {}
+    for name, percent in percents.items():
         found = histogram.percentile(percent)
         data[name] = found.value_ms if found else None
         data[f"{name}_error"] = found.error_ns / 1e6 if found and math.isfinite(found.error_ns) else None

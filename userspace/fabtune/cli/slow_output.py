@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from fabtune.cli.percentiles import in_ms, percentiles_json
 from fabtune.cli.table import paragraph, table
 from fabtune.stat import DeviceInterval, Histogram, SlowRequest
 from fabtune.stat.snapshot import DETAILS, OPS
@@ -17,7 +18,7 @@ _LABELS = {"wait": "before issue", "4KiB": "up to 4 KiB", "32KiB": "up to 32 KiB
 def print_recorded(one: DeviceInterval, requests: Sequence[SlowRequest]) -> None:
     """Print a device's waits, its device times by size, and its slowest `requests`; nothing where none were kept."""
     rows = [
-        (op, _LABELS[name], str(histogram.count), *(_ms(histogram, percent) for percent in _PERCENTS.values()))
+        (op, _LABELS[name], str(histogram.count), *map(in_ms, map(histogram.percentile, _PERCENTS.values())))
         for op in OPS if op in one.ops
         for name in DETAILS if (histogram := one.ops[op].details.get(name)) and histogram.count
     ]  # fmt: skip
@@ -57,13 +58,7 @@ def recorded_json(one: DeviceInterval, requests: Sequence[SlowRequest] | None) -
 
 
 def _figures(histogram: Histogram) -> dict[str, float | int | None]:
-    found = {name: histogram.percentile(percent) for name, percent in _PERCENTS.items()}
-    return {"count": histogram.count} | {name: one.value_ms if one else None for name, one in found.items()}
-
-
-def _ms(histogram: Histogram, percent: float) -> str:
-    found = histogram.percentile(percent)
-    return f"{found.value_ms:.3g}" if found else "-"
+    return {"count": histogram.count} | percentiles_json(histogram, _PERCENTS)
 
 
 def _row(request: SlowRequest) -> tuple[str, ...]:

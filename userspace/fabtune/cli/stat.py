@@ -109,7 +109,7 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
     if args.json:
         stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
     elif args.device and not args.watch:
-        stat_output.print_unseen(chosen, latest)
+        stat_output.print_unseen(interval, chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
             slow_output.print_recorded(device, requests or ())
@@ -122,5 +122,6 @@ def run_stuck(args: argparse.Namespace) -> int:
     from fabtune.cli import stat_output
 
     found: StuckList = stuck()
-    stat_output.print_stuck(found, {device.id: device for device in snapshot().devices}, as_json=args.json)
-    return ExitCode.DONE
+    latest = snapshot()
+    stat_output.print_stuck(found, latest, as_json=args.json)
+    return ExitCode.DONE if latest.counting else ExitCode.CANNOT_TELL

@@ -10,6 +10,7 @@ from fabtune.cli.percentiles import PERCENTS, in_ms, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.stat import (
+    NOT_COUNTING,
     CountedDevice,
     DeviceInterval,
     Interval,
@@ -29,10 +30,7 @@ from fabtune.stat.snapshot import OPS, TIMES, HardwareQueue
 
 # Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
 _WIDE = 104
-NOT_COUNTING = (
-    "Nothing is being counted: fabstat is switched off (enabled=N), or its probes could not be attached, which the "
-    "kernel's log says and which is tried again."
-)
+NOTHING_COUNTED = f"{NOT_COUNTING[0].upper()}{NOT_COUNTING[1:]}."
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
 
 
@@ -67,7 +65,7 @@ def _path(device: CountedDevice) -> str:
 
 def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Print one row for each device and kind of request."""
-    print_unseen(interval.devices, latest)
+    print_unseen(interval, interval.devices, latest)
     if not devices:
         print("no requests seen")
         return
@@ -84,12 +82,14 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
-def print_unseen(devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
+def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
     """Say what fabstat cannot see here, nothing where nothing is missing that one of `devices` needs."""
     module = latest.module
-    if module["enabled"] != "1":
-        paragraph(NOT_COUNTING)
+    if not latest.counting:
+        paragraph(NOTHING_COUNTED)
         return
+    if not interval.counting:
+        paragraph("Not all of this interval was counted: fabstat was still switched off (enabled=N) when it began.")
     missing = [name for name in _missing(module) if name.startswith("scsi_")]
     if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
         what = ", ".join(missing) or "tracepoints of SCSI"
@@ -199,10 +199,8 @@ def _queue_rows(one: DeviceInterval) -> list[tuple[str, ...]]:
 
 
 def _with_error(percentile: Percentile | None) -> str:
-    if percentile is None:
-        return "-"
-    if math.isinf(percentile.high_ns):
-        return f"> {three_digits(percentile.value_ms)}"
+    if percentile is None or math.isinf(percentile.high_ns):
+        return in_ms(percentile)
     return f"{three_digits(percentile.value_ms)} ±{percentile.error_ns / percentile.value_ns:.1%}"
 
 
@@ -217,9 +215,10 @@ def print_interval_json(
     module = latest.module
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
+        "counted": interval.counting,
         "module": {
             "version": module["version"],
-            "enabled": module["enabled"] == "1",
+            "enabled": latest.counting,
             "scsi": module["scsi"] == "1",
             "missing": _missing(module),
             "clock": module["clock"],
@@ -302,10 +301,12 @@ def _name(one: StuckRequest, devices: Mapping[int, CountedDevice]) -> str:
     return label(devices[one.id]) if one.id in devices else one.disk
 
 
-def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_json: bool) -> None:
+def print_stuck(found: StuckList, latest: Snapshot, *, as_json: bool) -> None:
     """Print the requests that have been under way for too long, oldest first."""
+    devices = {device.id: device for device in latest.devices}
     if as_json:
         print_json({
+            "enabled": latest.counting,
             "threshold_ms": found.threshold_ns / 1e6,
             "requests": [
                 {
@@ -317,6 +318,9 @@ def print_stuck(found: StuckList, devices: Mapping[int, CountedDevice], *, as_js
                 for one in found.requests
             ],
         })  # fmt: skip
+        return
+    if not latest.counting:
+        paragraph(f"{NOTHING_COUNTED} What is under way is not known.")
         return
     if not found.requests:
         print(f"no request is older than {found.threshold_ns / 1e9:g} s")

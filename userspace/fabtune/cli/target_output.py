@@ -4,7 +4,7 @@
 from typing import Any
 
 from fabtune.cli.percentiles import in_ms, three_digits, times_json
-from fabtune.cli.stat_output import NOT_COUNTING
+from fabtune.cli.stat_output import NOTHING_COUNTED
 from fabtune.cli.table import paragraph, print_json, table
 from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
@@ -25,7 +25,7 @@ _FROM_NOW_ON = (
 def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything: bool) -> None:
     """Print one row for each kind of command of each LUN of each session; idle ones too if `everything`."""
     if latest.module["enabled"] != "1":
-        paragraph(NOT_COUNTING)
+        paragraph(NOTHING_COUNTED)
     elif latest.module["wanted"] != "1":
         print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
     elif latest.module["target"] != "1":

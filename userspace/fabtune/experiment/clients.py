@@ -15,7 +15,7 @@ from fabtune.experiment.settings import ways_of
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, measured, target
 from fabtune.measure.fio_options import Options
-from fabtune.measure.watch import as_record
+from fabtune.measure.watch import as_record, check_judge
 from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
@@ -48,8 +48,9 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
     share one LUN; all begin at once.  Of `op` mixed the first half of the disks is written to, each at the stream's
     rate, and the rest is read as fast as it goes: CASPUR's DAQ buffer.  A request that hangs ends the load; the
     record is incomplete then, and nothing was measured.
-    Raises FabtuneError when fio fails, a client never got through, or fabstat is not loaded.
+    Raises FabtuneError when fio fails, a client never got through, or fabstat cannot tell of requests that hang.
     """
+    check_judge(STUCK_S)
     program, version = fio.find()
     # What all disks are alike in; the record is of no single one.
     like = attrs.evolve(
@@ -163,7 +164,6 @@ def _load(
             def look() -> None:
                 draft.note(samples=(*draft.step.samples, counters.sample(None)))
                 readings.append((time.time(), read_file("stats")))
-                # fabstat lists those alone that are beyond its threshold, a minute too.
                 hanging = [one for one in stuck().requests if one.disk in disks and one.known_age_s > STUCK_S]
                 if hanging:
                     requests = tuple(as_record(one) for one in hanging)

@@ -18,7 +18,7 @@ from fabtune.host import sockets
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
-from fabtune.stat import CountedDevice, Endpoint, Snapshot, StuckList, endpoint, snapshot, stuck
+from fabtune.stat import NOT_COUNTING, CountedDevice, Endpoint, Snapshot, StuckList, endpoint, snapshot, stuck
 from fabtune.stat.stack import heads
 
 _Found = TypeVar("_Found")
@@ -66,10 +66,10 @@ class Gatherer:
         started_s = time.process_time()
         problems: dict[str, str] = {}
         reading = _tried("fabstat", snapshot, problems)
-        waiting = _tried("stuck", stuck, problems) if reading else None
-        if reading is None:
+        waiting = _tried("stuck", stuck, problems) if reading and reading.counting else None
+        if reading is None or not reading.counting:
             # Why the module is not there is asked once, and stuck requests are told of at its devices.
-            problems["stuck"] = problems["fabstat"]
+            problems["stuck"] = NOT_COUNTING if reading else problems["fabstat"]
         sessions = _tried("sessions", live_sessions, problems) or []
         connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
         outcome = _tried("verify", lambda: kept.saved(Verified), problems)

@@ -8,7 +8,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import blocks, tree
 from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.model.observation import WAYS, DiskSample, DiskSeen, WaySeen
-from fabtune.stat import DeviceInterval, Snapshot, diff, snapshot
+from fabtune.stat import NOT_COUNTING, DeviceInterval, Snapshot, diff, snapshot
 
 _QUEUE = ("scheduler", "nr_requests", "read_ahead_kb", "max_sectors_kb", "rq_affinity")
 # Places of Documentation/block/stat.rst: requests, sectors and ms of each direction.
@@ -16,11 +16,12 @@ _FIELDS = {"read": (0, 2, 3), "write": (4, 6, 7)}
 
 
 def fabstat_now() -> tuple[Snapshot | None, str]:
-    """Return fabstat's reading, or None and why there is none."""
+    """Return fabstat's reading, or None and why there is none; one that counts nothing is none."""
     try:
-        return snapshot(), ""
+        found = snapshot()
     except FabtuneError as error:
         return None, str(error)
+    return (found, "") if found.counting else (None, NOT_COUNTING)
 
 
 def host_number(disk: str) -> int:
@@ -117,9 +118,11 @@ def counted_between(first: Snapshot | None, last: Snapshot | None) -> dict[str, 
     if first is None or last is None:
         return {}
     try:
-        found = sorted(diff(first, last).devices, key=lambda one: one.device.id)
+        interval = diff(first, last)
     except FabtuneError:
         return {}
+    # What was not counted is no nothing: the block layer has it.
+    found = sorted(interval.devices, key=lambda one: one.device.id) if interval.counting else []
     # A disk that is being removed may have left its name to another, which was seen later.
     return {one.device.disk: one for one in found if one.device.state != "gone"}
 

@@ -12,12 +12,14 @@ import attrs
 
 from fabtune.errors import CannotTellError, FabtuneError
 from fabtune.host import blocks, tree
-from fabtune.stat import Histogram, Snapshot, snapshot
+from fabtune.stat import NOT_COUNTING, Histogram, Snapshot, snapshot
 from fabtune.stat.interval import diff
 
 _OPS = ("read", "write")
 # Places of Documentation/block/stat.rst: requests and ms of reads and of writes.
 _REQUESTS, _SPENT_MS = (0, 4), (3, 7)
+
+_UNTOLD = "cannot tell how long requests take without fabstat's histograms"
 
 
 @attrs.frozen
@@ -76,7 +78,9 @@ def _read(disks: Sequence[str]) -> TimesReading:
     try:
         counted = snapshot()
     except FabtuneError as error:
-        raise CannotTellError(f"cannot tell how long requests take without fabstat's histograms: {error}") from error
+        raise CannotTellError(f"{_UNTOLD}: {error}") from error
+    if not counted.counting:
+        raise CannotTellError(f"{_UNTOLD}: {NOT_COUNTING}")
     return TimesReading(counted, {disk: _spent(disk) for disk in disks})
 
 

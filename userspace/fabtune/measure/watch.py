@@ -11,7 +11,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters
 from fabtune.measure.target import Target
 from fabtune.model.runrecord import HangingRequest, Readings, Sample, Stuck
-from fabtune.stat import Snapshot, StuckRequest, diff, parse, stuck
+from fabtune.stat import NOT_COUNTING, Snapshot, StuckRequest, diff, parse, snapshot, stuck
 from fabtune.stat.snapshot import read_file, words
 
 # With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
@@ -25,6 +25,8 @@ def check_judge(stuck_after_s: float | None) -> None:
         return
     if not LOADED.exists():
         raise FabtuneError("this workload needs fabstat to find requests that hang: load fabstat.ko first")
+    if not snapshot().counting:
+        raise FabtuneError(f"this workload needs fabstat to find requests that hang, but {NOT_COUNTING}")
     listed_s = stuck().threshold_ns / 1e9
     if listed_s > stuck_after_s:
         raise FabtuneError(
@@ -84,6 +86,8 @@ class Watch:
         disk = self._target.disk or ""
         texts = [only_disk(text, disk) for _, text in self._readings]
         parsed = [parse(text) for text in texts]
+        if not all(one.counting for one in parsed):
+            return None
         for (taken, _), before, after in zip(self._readings[1:], parsed, parsed[1:], strict=False):
             taken.update(_figures(before, after, disk))
         times = [taken["time.monotonic"] for taken, _ in self._readings]

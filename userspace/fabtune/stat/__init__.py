@@ -27,15 +27,16 @@ from fabtune.stat.served import (
     target_snapshot,
 )
 from fabtune.stat.slowest import SlowList, SlowRequest, slowest
-from fabtune.stat.snapshot import CountedDevice, Op, Snapshot, load, parse, text_snapshot
+from fabtune.stat.snapshot import NOT_COUNTING, CountedDevice, Op, Snapshot, load, parse, text_snapshot
 from fabtune.stat.stack import head_above, head_of
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 from fabtune.stat.surroundings import nr_requests, with_around
 
 __all__ = [
-    "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "LunInterval", "Op",
-    "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList", "StuckRequest",
-    "TargetInterval", "TargetSnapshot", "diff", "endpoint", "head_above", "head_of", "host_loads", "kernel_names",
-    "load", "load_target", "nr_requests", "parse", "parse_target", "parse_typed", "served_since_seen", "since_seen",
-    "slowest", "snapshot", "stuck", "target_diff", "target_snapshot", "text_snapshot", "with_around", "with_paths",
+    "NOT_COUNTING", "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval",
+    "LunInterval", "Op", "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList",
+    "StuckRequest", "TargetInterval", "TargetSnapshot", "diff", "endpoint", "head_above", "head_of", "host_loads",
+    "kernel_names", "load", "load_target", "nr_requests", "parse", "parse_target", "parse_typed",
+    "served_since_seen", "since_seen", "slowest", "snapshot", "stuck", "target_diff", "target_snapshot",
+    "text_snapshot", "with_around", "with_paths",
 ]  # fmt: skip

@@ -177,4 +177,4 @@ def _device(parts: _Parts, header: _Header) -> CountedDevice:
 
 
 def _text(name: bytes) -> str:
-    return name.rstrip(b"\0").decode()
+    return name.rstrip(b"\0").decode("utf-8", "backslashreplace")

@@ -25,11 +25,15 @@ class HostLoad:
 
 
 def can_queue(device: CountedDevice, sys: Path | None = None) -> int | None:
-    """Return how many commands the SCSI host of `device` takes at once, None where that is not known."""
+    """Return how many commands the SCSI host of `device` takes at once, None where that is not known.
+
+    Of a host with several hardware queues it is not: each may take as many, or all of them together.
+    """
     if device.around is not None:
         return device.around.can_queue
-    number = device.hctl.split(":")[0]
-    return tree.whole(tree.read_text((sys or tree.SYS) / f"class/scsi_host/host{number}/can_queue"))
+    place = (sys or tree.SYS) / f"class/scsi_host/host{device.hctl.split(':')[0]}"
+    several = (tree.whole(tree.read_text(place / "nr_hw_queues")) or 1) > 1
+    return None if several else tree.whole(tree.read_text(place / "can_queue"))
 
 
 def host_loads(devices: Sequence[DeviceInterval], sys: Path | None = None) -> list[HostLoad]:

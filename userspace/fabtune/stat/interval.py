@@ -93,10 +93,11 @@ class DeviceInterval:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All devices between two readings."""
+    """All devices between two readings; `counting` tells whether requests were being counted at both."""
 
     elapsed_ns: int
     devices: tuple[DeviceInterval, ...]
+    counting: bool = True
 
     def device(self, disk: str) -> DeviceInterval:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
@@ -118,7 +119,7 @@ def diff(before: Snapshot, after: Snapshot) -> Interval:
     earlier = {device.id: device for device in before.devices}
     modulus_ns = after.depth_modulus_ns
     devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
-    return Interval(after.time_ns - before.time_ns, devices)
+    return Interval(after.time_ns - before.time_ns, devices, before.counting and after.counting)
 
 
 def check_order(before: Taken, after: Taken) -> None:

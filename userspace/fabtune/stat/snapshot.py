@@ -20,6 +20,11 @@ _List = TypeVar("_List")
 DIRECTORY = Path("/sys/kernel/debug/fabstat")
 FORMAT_VERSION = 1
 _MAX_BYTES = 256 << 20
+NOT_COUNTING = (
+    "nothing is being counted: fabstat is switched off (enabled=N), or its probes could not be attached, which the "
+    "kernel's log says and which is tried again"
+)
+_PLAIN = bytes((ord("\n"), *range(0x20, 0x7F)))
 # So many devices that are gone stay readable.
 _MOST_GONE = 16
 
@@ -139,6 +144,11 @@ class Snapshot(Taken):
     devices: tuple[CountedDevice, ...]
     text: str = field(default="", repr=False, compare=False)
 
+    @property
+    def counting(self) -> bool:
+        """Whether requests are counted: while the module is switched off, what is under way is not known either."""
+        return self.module["enabled"] == "1"
+
 
 def text_snapshot(directory: Path = DIRECTORY) -> Snapshot:
     """Read the module's text, to keep it as well.  Raises FabtuneError when it is not loaded or may not be read."""
@@ -190,9 +200,15 @@ def saved_text(path: Path, command: str) -> str:
 
 
 def read_file(name: str, directory: Path = DIRECTORY) -> str:
-    """Return the text of the module's file `name`.  Raises FabtuneError."""
+    """Return the text of the module's file `name`, what is not printable ASCII as \\ooo.  Raises FabtuneError.
+
+    An initiator may log in with a name of any bytes, and some of them would end a line or be no text.
+    """
     try:
-        return (directory / name).read_text()
+        data = (directory / name).read_bytes()
+        if data.translate(None, _PLAIN):
+            data = re.sub(rb"[^\n\x20-\x7e]", lambda found: b"\\%03o" % ord(found[0]), data)
+        return data.decode("ascii")
     except PermissionError:
         raise FabtuneError(f"{directory / name}: permission denied; fabstat is readable by root only") from None
     except FileNotFoundError:
@@ -249,8 +265,17 @@ def words(line: str) -> dict[str, str]:
 
 
 def name_of(text: str) -> str:
-    """Return a driver's or disk's own name: blanks and backslashes stand in the file as \\ooo."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text) if "\\" in text else text
+    """Return a driver's, disk's or initiator's own name, which has blanks and odd bytes as \\ooo in the file.
+
+    What cannot be shown stays so.
+    """
+    return re.sub(r"(?:\\[0-7]{3})+", _shown, text) if "\\" in text else text
+
+
+def _shown(found: re.Match[str]) -> str:
+    raw = bytes(int(octal, 8) & 0xFF for octal in found[0].split("\\")[1:])
+    letters = raw.decode("utf-8", "backslashreplace")
+    return "".join(one if one.isprintable() else f"\\{ord(one):03o}" for one in letters)
 
 
 def escaped(name: str) -> str:

@@ -23,7 +23,10 @@ def head_of(disk: str) -> str:
 
 def head_above(device: CountedDevice) -> str:
     """Return the disk that `device` is a path of, in a saved reading as it was then; empty where it is none."""
-    return head_of(device.disk) if device.around is None else device.around.path_of
+    if device.around is not None:
+        return device.around.path_of
+    # The name of one that is gone may be another's by now; NVMe's own names tell it themselves.
+    return head_of(device.disk) if device.state != "gone" or _NVME_PATH.fullmatch(device.disk) else ""
 
 
 def heads() -> Callable[[str], str]:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabstat that is loaded and counts nothing (enabled=N): nobody takes its silence for an answer."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_stat import reading
+
+import fabtune.cli.stat
+from fabtune.cli.main import main
+from fabtune.errors import CannotTellError, ExitCode, FabtuneError
+from fabtune.export import gather
+from fabtune.host import tree
+from fabtune.measure import disk_look, request_times, watch
+from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
+from fabtune.stat import Snapshot, parse
+from fabtune.stat.stuck import parse_stuck
+
+_READ = "100 0 8000 50 0 0 0 0 0 0 0 0 0 0 0 0 0\n", "10100 0 20488000 90050 0 0 0 0 32 0 0 0 0 0 0 0 0\n"
+
+
+def off(time_s: float = 2.0) -> Snapshot:
+    return parse(reading([1000] * 5, time_ns=round(time_s * 1e9)).replace("enabled=1", "enabled=0"))
+
+
+@pytest.fixture(autouse=True)
+def switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let every reader find the module so, with an empty list of requests."""
+    empty = parse_stuck("# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=0\n")
+    for module in (fabtune.cli.stat, watch, gather):
+        monkeypatch.setattr(module, "stuck", lambda: empty)
+    for module in (fabtune.cli.stat, watch, gather, disk_look, request_times):
+        monkeypatch.setattr(module, "snapshot", off)
+    monkeypatch.setattr(watch, "LOADED", tmp_path)
+
+
+def test_an_empty_list_is_no_word_of_what_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:
+    """It was "no request is older than 60 s", on a host that hung."""
+    assert main(["stuck"]) == ExitCode.CANNOT_TELL
+    said = capsys.readouterr().out
+    assert "Nothing is being counted" in said and "no request" not in said
+    assert main(["stuck", "--json"]) == ExitCode.CANNOT_TELL
+    assert json.loads(capsys.readouterr().out)["enabled"] is False
+
+
+def test_a_load_that_is_judged_by_requests_that_hang_does_not_begin() -> None:
+    with pytest.raises(FabtuneError, match="find requests that hang, but nothing is being counted: .*enabled=N"):
+        watch.check_judge(60.0)
+
+
+def test_the_metrics_count_no_stuck_requests_and_say_why() -> None:
+    found = gather.Gatherer().gather()
+    assert found.stuck is None and "switched off" in found.problems["stuck"]
+
+
+def test_a_look_takes_the_block_layer_s_figures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """10,000 reads at depth 32 were none, and no depth, by a module that was loaded and off."""
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    (tmp_path / "block/sda").mkdir(parents=True)
+    look, stat = DiskLook("sda"), tmp_path / "block/sda/stat"
+    stat.write_text(_READ[0])
+    look.begin()
+    stat.write_text(_READ[1])
+    look.sample(5.0)
+    look.stop()
+    assert fabstat_now()[0] is None and "switched off" in fabstat_now()[1]
+    on = parse(reading([1000] * 5, time_ns=12 * 10**9))
+    for pair in ((off(2), off(12)), (off(2), on)):
+        seen = look.seen(counted_between(*pair), 10.0)
+        assert not seen.by_fabstat and seen.ways["read"].completed == 10_000 and seen.mean_depth == 32
+    with pytest.raises(CannotTellError, match="nothing is being counted"):
+        request_times.check_histograms()
+
+
+def test_an_interval_that_began_while_it_was_off_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(reading([1000]).replace("enabled=1", "enabled=0"))
+    after.write_text(reading([1000] * 5, time_ns=3 * 10**9))
+    assert main(["stat", "--diff", str(before), str(after)]) == ExitCode.DONE
+    assert "Not all of this interval was counted" in " ".join(capsys.readouterr().out.split())
+    assert main(["stat", "--json", "--diff", str(before), str(after)]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["counted"] is False
