@@ -229,8 +229,12 @@ static void request_complete_anyhow(struct request *rq, fabstat_status_t status,
 	unsigned int op;
 	int error;
 
-	if (!fabstat_make(rq, &place))
+	if (!fabstat_make(rq, &place)) {
+		/* Of one that ended in part the rest is with the driver yet. */
+		if (nr_bytes >= blk_rq_bytes(rq))
+			fabstat_lose(rq);
 		return;
+	}
 	if (!place.dev->nr_ready)
 		fabstat_identify(place.dev, rq);
 	issued = place.slot ? fabstat_issued_at(place.slot->issued) : 0;

@@ -351,7 +351,8 @@ static void device_close_ticks(struct fabstat_device *dev)
 		ticks += local64_read(&dev->cpu[cpu]->depth_ticks);
 		local64_set(&dev->cpu[cpu]->depth_ticks, 0);
 	}
-	dev->depth_base_ns += fabstat_ticks_to_ns(ticks);
+	dev->depth_base_ns += fabstat_ticks_to_ns(ticks + dev->forgotten_ticks);
+	dev->forgotten_ticks = 0;
 }
 
 /*

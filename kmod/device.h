@@ -68,7 +68,8 @@ struct fabstat_device {
 	struct list_head gone_node;
 	u64 gone_number;		/* in the order in which devices went, from 0 */
 	u64 shown_in;			/* fabstat_lock, see show.c */
-	atomic64_t forgotten;		/* in flight when the probes were taken off, or lost */
+	u64 forgotten;			/* in flight when the probes were taken off, or lost */
+	u64 forgotten_ticks;		/* the sum of the times at which; see fabstat_forgotten() */
 	u64 depth_base_ns;		/* integral of the depth that was kept in former ticks */
 	unsigned short own_limit;	/* by its tags, see limit.c */
 	unsigned int tags;		/* of a hardware queue, as its driver has asked for them */

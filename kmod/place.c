@@ -2,6 +2,7 @@
 /* Makes what is missing of a request's place, and clears every place when the probes are off. */
 #include <linux/atomic.h>
 #include <linux/preempt.h>
+#include <linux/spinlock.h>
 
 #include "clock.h"
 #include "counters.h"
@@ -75,31 +76,45 @@ bool fabstat_make(struct request *rq, struct fabstat_place *place)
 	return true;
 }
 
-/* Returns true if the books know that @rq is in flight. Any context. */
-bool fabstat_sees(const struct request *rq)
+/* Returns the slot of @rq if there is one, else NULL; makes nothing. Preemption is off. */
+static struct fabstat_slot *slot_of(const struct request *rq)
 {
 	struct fabstat_device *dev = NULL;
 	struct fabstat_chunk *chunk;
 	struct fabstat_table *table;
 	unsigned int id = rq->q->id;
 	unsigned int tag;
-	bool sees = false;
 
-	smp_rmb();	/* a request's state changes behind its probe */
-	preempt_disable();
 	if (id < FABSTAT_MAX_QUEUES)
 		dev = fabstat_device(id);
 	if (!dev || rq->mq_hctx->queue_num >= dev->nr_tables)
-		goto out;
+		return NULL;
 	table = READ_ONCE(*table_of(dev, rq, &tag));
 	if (tag >= BLK_MQ_MAX_DEPTH)
-		goto out;
+		return NULL;
 	chunk = READ_ONCE(table->piece[tag / FABSTAT_CHUNK_SLOTS].chunk);
-	sees = fabstat_issued_at(READ_ONCE(chunk->slot[tag % FABSTAT_CHUNK_SLOTS].issued));
-out:
+	return chunk == &fabstat_no_chunk ? NULL : &chunk->slot[tag % FABSTAT_CHUNK_SLOTS];
+}
+
+/* Returns true if the books know that @rq is in flight. Any context. */
+bool fabstat_sees(const struct request *rq)
+{
+	struct fabstat_slot *slot;
+	bool sees;
+
+	smp_rmb();	/* a request's state changes behind its probe */
+	preempt_disable();
+	slot = slot_of(rq);
+	sees = slot && fabstat_issued_at(READ_ONCE(slot->issued));
 	preempt_enable();
 	return sees;
 }
+
+/*
+ * No CPU's counters take part: there may be none on this one, and no memory for them. The number and
+ * the times belong together, or the integral of the depth would be off by all of the uptime.
+ */
+static DEFINE_RAW_SPINLOCK(forget_lock);
 
 /*
  * Takes the request in flight at @slot of hardware queue @queue, whose end was not seen, off the
@@ -108,15 +123,28 @@ out:
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now)
 {
 	struct fabstat_device *dev = fabstat_device(slot->device);
-	struct fabstat_cpu *cpu;
+	unsigned long flags;
 
 	if (!dev)
 		return;
-	atomic64_inc(&dev->forgotten);
+	raw_spin_lock_irqsave(&forget_lock, flags);
+	dev->forgotten++;
+	dev->forgotten_ticks += now;
+	raw_spin_unlock_irqrestore(&forget_lock, flags);
 	fabstat_depth_leave(dev->depth_of[queue], now);
-	cpu = this_cpu(dev);
-	if (cpu)
-		local64_add(now, &cpu->depth_ticks);
+}
+
+/* Returns how many requests of @dev were forgotten, and in @ticks the sum of the times at which. */
+u64 fabstat_forgotten(const struct fabstat_device *dev, u64 *ticks)
+{
+	unsigned long flags;
+	u64 forgotten;
+
+	raw_spin_lock_irqsave(&forget_lock, flags);
+	forgotten = dev->forgotten;
+	*ticks = dev->forgotten_ticks;
+	raw_spin_unlock_irqrestore(&forget_lock, flags);
+	return forgotten;
 }
 
 static void slot_forget(struct fabstat_slot *slot, unsigned int queue, void *data)
@@ -130,6 +158,18 @@ static void slot_forget(struct fabstat_slot *slot, unsigned int queue, void *dat
 	slot->issued = FABSTAT_IDLE;
 	slot->refusal = 0;
 	fabstat_retry_free(slot);
+}
+
+/*
+ * Forgets @rq, which has left the driver, as there was no memory to count that: otherwise it would
+ * be in flight until its tag is used again. Preemption is off.
+ */
+void fabstat_lose(struct request *rq)
+{
+	struct fabstat_slot *slot = slot_of(rq);
+
+	if (slot)
+		slot_forget(slot, rq->mq_hctx->queue_num, NULL);
 }
 
 /*

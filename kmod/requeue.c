@@ -64,8 +64,12 @@ static void request_requeue(struct request *rq)
 	struct fabstat_place place;
 	u64 now, issued;
 
-	if (fabstat_ends_untold(rq) || !fabstat_make(rq, &place))
+	if (fabstat_ends_untold(rq))
 		return;
+	if (!fabstat_make(rq, &place)) {
+		fabstat_lose(rq);
+		return;
+	}
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;

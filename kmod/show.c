@@ -102,7 +102,7 @@ static void show_events(struct fabstat_records *out, const struct fabstat_device
 /* Returns the integral of @dev's depth, in ns. */
 static u64 depth_ns(const struct fabstat_device *dev)
 {
-	u64 begun = 0, ended = atomic64_read(&dev->forgotten);
+	u64 begun = 0, ended = sum.forgotten;
 	unsigned int op;
 
 	for (op = 0; op < FABSTAT_OPS; op++) {
@@ -110,7 +110,8 @@ static u64 depth_ns(const struct fabstat_device *dev)
 		ended += sum.totals.completed[op] + sum.totals.sent_back[op];
 	}
 	return dev->depth_base_ns +
-	       fabstat_ticks_to_ns(sum.totals.depth_ticks + (begun - ended) * sum.now);
+	       fabstat_ticks_to_ns(sum.totals.depth_ticks + sum.forgotten_ticks +
+				   (begun - ended) * sum.now);
 }
 
 /* Returns how long @depth has been at its limit so far, in ns. */
@@ -139,7 +140,7 @@ static void show_depths(struct fabstat_records *out, const struct fabstat_device
 	}
 	fabstat_put_number(out, " highest=", highest);
 	fabstat_put_number(out, " limit=", limit);
-	fabstat_put_number(out, " forgotten=", atomic64_read(&dev->forgotten));
+	fabstat_put_number(out, " forgotten=", sum.forgotten);
 	fabstat_put_number(out, " eh_wakeups=", fabstat_eh_wakeups(dev));
 	fabstat_put_number(out, " depth_ns=", depth_ns(dev));
 	fabstat_put_number(out, " at_limit_ns=", at_limit);

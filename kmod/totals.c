@@ -15,6 +15,7 @@
 #include "clock.h"
 #include "counters.h"
 #include "device.h"
+#include "place.h"
 #include "totals.h"
 
 /* A reader that finds a CPU in the middle of an event looks again up to this many times. */
@@ -81,6 +82,8 @@ static u64 sum_once(const struct fabstat_device *dev, struct fabstat_sum *sum)
 	memset(sum, 0, sizeof(*sum));
 	preempt_disable();
 	from = fabstat_ticks();
+	/* What is forgotten from here on counts as in flight until the sum's end, microseconds. */
+	sum->forgotten = fabstat_forgotten(dev, &sum->forgotten_ticks);
 	for_each_possible_cpu(cpu) {
 		const struct fabstat_cpu *counters = READ_ONCE(dev->cpu[cpu]);
 

@@ -26,6 +26,8 @@ struct fabstat_totals {
 
 struct fabstat_sum {
 	struct fabstat_totals totals;
+	u64 forgotten;		/* requests, see fabstat_forgotten() */
+	u64 forgotten_ticks;
 	u64 now;		/* ticks behind the last CPU's counters */
 	u64 depth_error_ns;	/* the most that the integral of the depth may be off */
 	unsigned int torn;	/* CPUs in the middle of an event: nothing bounds the integral */

@@ -79,3 +79,67 @@ setup() {
 	PYTHON
 	rmmod fabstat
 }
+
+@test "a request that ends where there is no memory to count it is forgotten: neither stuck, nor in flight for ever" {
+	# Known on CPU 1 alone: what is read of it while it is made comes before the module.
+	taskset -c 1 modprobe null_blk queue_mode=2 irqmode=2 completion_nsec=3000000000 submit_queues=1 nr_devices=1 gb=1
+	load_fabstat memory_limit_mib=2
+	echo 100 > "$PARAMETERS/stuck_ms"
+	python3 - <<-'PYTHON'
+		import mmap, os, subprocess, sys, time
+		from pathlib import Path
+		from fabtune.stat import snapshot, stuck
+
+		DISK, CPU1 = "nullb0", Path("/sys/devices/system/cpu/cpu1/online")
+		READ = "import mmap, os; os.sched_setaffinity(0, {1}); os.preadv(os.open('/dev/nullb0', os.O_RDONLY | os.O_DIRECT), [mmap.mmap(-1, 4096)], 0)"
+
+		def in_flight() -> int:
+		    return sum(map(int, Path(f"/sys/block/{DISK}/inflight").read_text().split()))
+
+		def read_from_cpu_1() -> subprocess.Popen:
+		    reader = subprocess.Popen([sys.executable, "-c", READ])
+		    while not in_flight():
+		        assert reader.poll() is None, "it ended before it was seen"
+		        time.sleep(0.01)
+		    return reader
+
+		def of_disk():
+		    (one,) = [one for one in snapshot().devices if one.disk == DISK]
+		    print(one)
+		    return one
+
+		assert read_from_cpu_1().wait() == 0
+		first = of_disk()
+		assert (first.in_flight, first.forgotten) == (0, 0) and first.ops["read"].completed == 1
+		buffer = mmap.mmap(-1, 4096)
+		for path in Path("/sys/block").glob("sd*"):
+		    handle = os.open(f"/dev/{path.name}", os.O_RDONLY | os.O_DIRECT)
+		    os.preadv(handle, [buffer], 0)
+		    os.close(handle)
+		assert int(snapshot().module["untracked"]) > 0
+
+		# Its CPU goes while the disk has it: it ends on the other one.
+		reader = read_from_cpu_1()
+		CPU1.write_text("0")
+		assert reader.wait() == 0
+		CPU1.write_text("1")
+		second = of_disk()
+		assert (second.in_flight, second.forgotten) == (0, 1) and second.ops["read"].completed == 1, second
+		assert DISK not in [one.disk for one in stuck().requests]
+
+		# Forgotten by the other CPU, as the module is switched off.
+		reader = read_from_cpu_1()
+		os.sched_setaffinity(0, {0})
+		switch = Path("/sys/module/fabstat/parameters/enabled")
+		switch.write_text("N")
+		switch.write_text("Y")
+		third = of_disk()
+		assert (third.in_flight, third.forgotten) == (0, 2), third
+		# Three reads of a few seconds, not of all of the uptime.
+		for earlier, later in ((first, second), (second, third)):
+		    assert 0 < later.depth_ns - earlier.depth_ns <= 1.05 * (later.time_ns - earlier.time_ns), (earlier, later)
+		assert reader.wait() == 0
+	PYTHON
+	rmmod fabstat
+	rmmod null_blk
+}
