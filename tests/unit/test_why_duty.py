@@ -16,6 +16,7 @@ from fabtune.measure import look
 from fabtune.model import typed
 from fabtune.model.observation import DiskSample, EndSeen, Observation, SocketSample
 from fabtune.why.judging import judged
+from fabtune.why.one_way import OneWay
 
 _DATA = Path(__file__).parent / "data"
 _COUNTERS = ("sent_bytes", "received_bytes", "busy_us", "rwnd_limited_us", "sndbuf_limited_us", "retransmitted_bytes")
@@ -64,6 +65,21 @@ def test_a_limit_to_the_rate_that_was_gone_when_the_look_ended_has_its_time(shar
     (one,) = judged(attrs.evolve(line, target=sender))
     told = {found.limiter: found.share for found in one.shares}
     assert told["pacing"] == pytest.approx(share, abs=0.05)
+
+
+def test_a_socket_s_limit_is_of_payload_and_a_qdisc_s_of_packets() -> None:
+    """TCP counts no headers where it paces: evidence and shares took 4.4 % off its limit."""
+    seen = _kept("observations.json.gz", "maxrate-read", 200e6)
+    limited = attrs.evolve(seen, target=_marked(_end(seen.target), 1.0, max_pacing_bytes_per_s=5_000_000))
+    found = OneWay(limited, "read")
+    assert found.socket_limit == 5_000_000
+    assert found.qdisc_rate and found.qdisc_limit == pytest.approx(found.qdisc_rate * 1448 / 1514)
+    assert found.paced_at(_end(limited.target).socket.samples[0]) == 5_000_000  # type: ignore[union-attr]
+
+
+def _end(end: EndSeen | None) -> EndSeen:
+    assert end and end.socket
+    return end
 
 
 def test_a_limit_that_came_and_went_three_times_in_a_guest_has_its_time() -> None:

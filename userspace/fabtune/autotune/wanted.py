@@ -27,7 +27,7 @@ _MOST_GAIN = 100
 QUEUED_REQUESTS, PATH_QUEUE = "queued-requests", "path-queue"
 TOLD_PACE, PROBING = "told-pace", "probing"
 _AS_SHOWN = "wire_overhead=0"
-# What a line showed when it delivered most is a little above what it carries: paced to that its queue overflows still.
+# Of the rate that a line showed, headers included.  TCP paces payload: that is 1.04 of what the line carries of it.
 _BELOW = 0.995
 # Less of a line is not worth another congestion control.
 _WORTH = 0.02
@@ -211,7 +211,7 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
     if rate is not None and shares and OVERFLOW not in tried:
         # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
         below = 1.0 if now.shown and now.shown.probed else _BELOW
-        # A rate that payload showed has no room for what Linux does not count of a packet: it shows in the payload.
+        # The rate of a line as payload showed it, with headers: what Linux does not count of a packet is not in it.
         yield Wanted(_reason(_WAN, below * rate, shares, whose), settings=(_AS_SHOWN,), spares=True)
 
 

@@ -281,14 +281,12 @@ class Supposed(AsSeen):
         rate, paced = self.seen.rate_bytes_per_s, self._paced()
         of_line, of_session = self.part_of_line, self.part_of_session
         if rate is None:
-            return {} if paced is None else {("pacing", self._sending): of_session * self._payload(paced)}
-        if paced is None or paced >= _AS_THE_LINE * rate:
+            return {} if paced is None else {("pacing", self._sending): of_session * paced}
+        line = self._payload(rate)
+        if paced is None or paced >= _AS_THE_LINE * line:
             # A limit that is as high as the line's rate is there to keep it.
-            return {("line", ""): of_line * self._payload(min(rate, paced or rate))}
-        return {
-            ("line", ""): of_line * self._payload(rate),
-            ("pacing", self._sending): of_session * self._payload(paced),
-        }
+            return {("line", ""): of_line * min(line, paced or line)}
+        return {("line", ""): of_line * line, ("pacing", self._sending): of_session * paced}
 
     @property
     def shares_line(self) -> bool:
@@ -321,11 +319,13 @@ class Supposed(AsSeen):
         return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
 
     def _paced(self) -> float | None:
-        value = self._value(self._sending, "connection.pacing", "qdisc.maxrate")
-        if value is not None:
+        """Return the payload that the sender's limit to the rate lets pass: a qdisc counts headers, TCP does not."""
+        if (value := self._value(self._sending, "connection.pacing")) is not None:
             return float(value) or None
+        value = self._value(self._sending, "qdisc.maxrate")
         qdisc = self.sender.qdisc if self.sender else None
-        return qdisc.max_bytes_per_s if qdisc else None
+        rate = (qdisc.max_bytes_per_s if qdisc else None) if value is None else float(value)
+        return self._payload(rate) if rate else None
 
     @property
     def other_algorithm(self) -> str:

@@ -221,14 +221,12 @@ class OneWay:
     @cached_property
     def qdisc_limit(self) -> float | None:
         """What the sender's queueing discipline lets pass, as payload."""
-        rate = self.qdisc_rate
-        return None if rate is None else self.below_the_line(rate)
+        return None if self.qdisc_rate is None else self.below_the_line(self._payload(self.qdisc_rate))
 
     @cached_property
     def qdisc_rate(self) -> float | None:
         """The least rate that the sender's queueing discipline was set to while it was looked at, in bytes/s."""
-        qdisc = self.sender.qdisc if self.sender else None
-        read = [qdisc.max_bytes_per_s] if qdisc else []
+        read = [self.sender.qdisc.max_bytes_per_s] if self.sender and self.sender.qdisc else []
         return min((one for one in (*read, *self._sampled_qdisc) if one is not None), default=None)
 
     @cached_property
@@ -238,7 +236,7 @@ class OneWay:
 
     @cached_property
     def socket_limit(self) -> float | None:
-        """What SO_MAX_PACING_RATE lets the sender's socket send, as payload."""
+        """What SO_MAX_PACING_RATE lets the sender's socket send, which is payload: TCP paces that alone."""
         samples = self.sender.socket.samples if self.sender and self.sender.socket else ()
         limit = min((rate for one in samples if (rate := paced_to(one)) is not None), default=None)
         return None if limit is None else self.below_the_line(limit)
@@ -247,7 +245,7 @@ class OneWay:
         """Return what the limits of the sender's host, as they were at a sample, let pass as payload; None for none."""
         # Where no sample tells, what was read at the ends of the look held for all of it.
         rate = sample.qdisc_bytes_per_s if self._sampled_qdisc else self.qdisc_rate
-        limits = [self.below_the_line(one) for one in (rate, paced_to(sample)) if one is not None]
+        limits = [self.below_the_line(one) for one in (paced_to(sample), rate and self._payload(rate)) if one]
         return min((one for one in limits if one is not None), default=None)
 
     @cached_property
@@ -257,10 +255,12 @@ class OneWay:
         steady = self.goodput and len(set(self._sampled_qdisc)) < 2
         return self.way.request_bytes / limit - self.wire_s if limit and steady else 0.0
 
-    def below_the_line(self, rate_bytes_per_s: float) -> float | None:
-        """Return the payload that a limit to the rate lets pass, None where it is no lower than the line's own."""
-        found = NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
-        return None if self.goodput and found >= _AS_THE_LINE * self.goodput else found
+    def _payload(self, rate_bytes_per_s: float) -> float:
+        return NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
+
+    def below_the_line(self, bytes_per_s: float) -> float | None:
+        """Return the payload that a limit lets pass, None where it is no lower than the line's own."""
+        return None if self.goodput and bytes_per_s >= _AS_THE_LINE * self.goodput else bytes_per_s
 
     @cached_property
     def spins(self) -> bool:
