@@ -91,6 +91,15 @@ def test_what_somebody_else_has_set_stops_it(host: Host) -> None:
     assert host.affinity.read_text().strip() == "0"
 
 
+def test_a_damaged_journal_is_no_change_by_somebody_else(host: Host) -> None:
+    host.run("fabtune-pull")
+    (journal,) = (host.root / "state/journal").iterdir()
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text(lines[0] + lines[1][:-5] + "\n" + "".join(lines[2:]))
+    status, said = host.run("fabtune-pull")
+    assert status == 3 and "nothing is applied: the journal is damaged; see" in said, said
+
+
 def test_what_was_taken_back_by_hand_stays_so(host: Host) -> None:
     before = host.affinity.read_text()
     host.run("fabtune-pull")

@@ -49,6 +49,12 @@ def test_guard_runs_before_anything_is_applied_and_whatever_ended_it() -> None:
     assert "Condition" not in unit and "Restart=always" in unit
 
 
+@pytest.mark.parametrize("name", ["fabtune-apply.service", "fabtune-apply-sessions.service"])
+def test_what_is_written_again_is_tried_again_only_where_that_may_help(name: str) -> None:
+    unit = (TOP / "userspace/systemd" / name).read_text()
+    assert "Restart=on-failure" in unit and "RestartPreventExitStatus=2\n" in unit
+
+
 @pytest.mark.parametrize("name", ["fabtune-exporter.service", "fabtune-reader.service"])
 def test_both_halves_of_the_exporter_are_shut_in(installed: Path, name: str) -> None:
     words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(installed / name)]

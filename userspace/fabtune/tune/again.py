@@ -59,12 +59,15 @@ class Restored:
 
     @property
     def exit_code(self) -> ExitCode:
-        """3 where something is not as applied and was left so, 1 where a plan failed or the journal is damaged.
+        """3 where something is not as applied and was left so, 1 where a plan failed, 2 where the journal is damaged.
 
         What is absent is written when it comes.
         """
-        if self.failed or any(one.tunable == _JOURNAL for one in self.left_alone):
+        if self.failed:
             return ExitCode.FAILED
+        if any(one.tunable == _JOURNAL for one in self.left_alone):
+            # Nothing that passes by itself, as another fabtune's work does.
+            return ExitCode.USAGE
         return ExitCode.DRIFT if self.left_alone else ExitCode.DONE
 
     def refuse(self, rows: Iterable[tuple[Row, str]]) -> None:
