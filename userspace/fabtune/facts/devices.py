@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fabtune.backends import record
@@ -40,7 +41,14 @@ def locate_netns(device: Device, around: HostSnapshot) -> Device | None:
 
 def nics(around: HostSnapshot) -> list[Device]:
     """Return the NICs that storage uses and every layer below them, the lowest first, by PCI path if they have one."""
-    return [_nic(nic, around.netns) for nic in around.nics]
+    return [_with_addresses(_nic(nic, around.netns), nic, around.links) for nic in around.nics]
+
+
+def _with_addresses(device: Device, nic: Nic, links: Links) -> Device:
+    """Return the device of `nic` with the addresses of all whose packets leave through it."""
+    tower = set().union(*(links.tower(lowest) for lowest in nic.lower))
+    held = sorted(address for name in tower if name in links.all for address in links.all[name].addresses)
+    return replace(device, where={**device.where, "addresses": " ".join(held)})
 
 
 def _nic(nic: Nic, netns: str) -> Device:

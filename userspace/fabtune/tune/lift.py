@@ -16,6 +16,7 @@ from fabtune.model.one_path import alike
 from fabtune.tune import journal
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
+from fabtune.tune.shared_pace import HELD_AS_WELL, others
 from fabtune.tune.transaction import IN_FORCE, ON_TRIAL
 from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
 from fabtune.tune.whose import Owned, Passed, is_known
@@ -91,12 +92,14 @@ class Reason:
         if not self.disks:
             return mine
         wanted = {id(row) for row, _ in self._whose(mine)}
-        return [
-            row
-            if row.state != CHANGE or id(row) in wanted
-            else replace(row, state=REFUSED, note=NOT_LIMITED if self._is_known(row) else _NOT_KNOWN)
-            for row in mine
-        ]
+        return [row if row.state != CHANGE else self._judged(row, wanted=id(row) in wanted) for row in mine]
+
+    def _judged(self, row: Row, *, wanted: bool) -> Row:
+        """Return a row to be written, refused where it is nobody's that is limited, or somebody else's as well."""
+        if not wanted:
+            return replace(row, state=REFUSED, note=NOT_LIMITED if self._is_known(row) else _NOT_KNOWN)
+        who = others(row, (one.seen for one in self.disks))
+        return replace(row, state=REFUSED, note=f"{who} {HELD_AS_WELL}") if who else row
 
     def _is_known(self, row: Row) -> bool:
         """Tell whether it is known whose the device of `row` is: a NIC or a route only where all disks' NICs are."""
@@ -276,7 +279,8 @@ def _advice(one: Limited, plans: _Plans) -> Advice:
     for end in plans.ends:
         if any(end in share.ends for share in one.shares):
             try:
-                rows = [row for row in plans.of(one, end).of(one.seen, end) if row.state == CHANGE]
+                mine = (row for row in plans.of(one, end).of(one.seen, end) if row.state == CHANGE)
+                rows = [row for row in mine if not others(row, [one.seen])]
             except FabtuneError as error:
                 return Advice(tuple(lifts), str(error))
             lifts += [Lift(row, of) for row in rows if (of := _of(row, end, one.shares))]

@@ -9,7 +9,7 @@ from fabtune.facts.collect import Facts
 from fabtune.model.path import NetworkPath
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
-_SITE_RTT_MS = 2.0
+SITE_RTT_MS = 2.0
 
 
 def choose(
@@ -25,7 +25,7 @@ def choose(
         rtt_ms = max((socket.path_rtt_ms for socket in facts.sockets), default=None)
     if rate_bit_per_s is None:
         rate_bit_per_s = max((nic.speed_bit_per_s for nic in facts.nics if nic.speed_bit_per_s), default=None)
-        estimated = estimated or (rtt_ms is not None and rtt_ms > _SITE_RTT_MS)
+        estimated = estimated or (rtt_ms is not None and rtt_ms > SITE_RTT_MS)
     if rtt_ms is None or rate_bit_per_s is None:
         return None
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)

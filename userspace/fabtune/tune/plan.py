@@ -41,16 +41,19 @@ class Row:
     form: str = "value"
     # Of a file that several profiles write: the lines that this one wants in it.
     share: str = ""
+    # Of what is given to connections: the other ends of those that live, by address; None for all else.
+    peers: tuple[str, ...] | None = None
 
     @property
     def touches(self) -> str:
         """Whom the change concerns; a ceiling that is lowered takes something from everybody."""
-        if self.tunable.ceiling and self.state == CHANGE and not self._rises:
+        if self.tunable.ceiling and self.state == CHANGE and not self.rises:
             return self.tunable.widest
         return self.tunable.touches
 
     @property
-    def _rises(self) -> bool:
+    def rises(self) -> bool:
+        """Whether the wanted value is known to be no less than that of now."""
         if self.now is None or self.wanted is None:
             return False
         before, after = (self.tunable.amount(self.tunable.parse(text)) for text in (self.now, self.wanted))

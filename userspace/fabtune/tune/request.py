@@ -11,7 +11,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import Facts, collect
 from fabtune.host import namespaces, targets
 from fabtune.model import units
-from fabtune.tune import journal, nextlogin, persist, rounded, saved_plan
+from fabtune.tune import journal, nextlogin, persist, rounded, saved_plan, shared_pace
 from fabtune.tune import path_choice as tune_path
 from fabtune.tune.plan import Plan, make_plan, narrowed, tunables_of
 from fabtune.tune.saved_plan import SavedPlan
@@ -126,6 +126,7 @@ def plan_for(asked: Request) -> tuple[Plan, Facts]:
         plan.rows = [row for row in plan.rows if row.tunable.name in asked.only]
     plan.whole = not (asked.narrow or asked.only or asked.parameters)
     nextlogin.guard(plan, facts)
+    shared_pace.spare_others(plan, facts)
     return plan, facts
 
 
@@ -143,6 +144,7 @@ def _resumed(kept: SavedPlan) -> tuple[Plan, Facts]:
     # The target may have changed where the host has not.
     facts.readings += collect(nextlogin.tunables_needed(one.name for one in kept.tunables), kept.netns).readings
     nextlogin.guard(plan, facts)
+    shared_pace.spare_others(plan, facts)
     return plan, facts
 
 

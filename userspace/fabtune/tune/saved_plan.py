@@ -99,6 +99,7 @@ class _RowTable:
     wanted: _Line | None = omitted()
     why: _Line = ""
     note: _Line = ""
+    peers: tuple[_Line, ...] | None = omitted()
 
 
 @attrs.frozen
@@ -279,7 +280,7 @@ def _row_table(row: Row) -> _RowTable:
     return _RowTable(
         row.tunable.name, row.role, row.state, row.form,
         _DeviceTable(row.device.identity, row.device.label) if row.device else None,
-        row.now, row.wanted, " ".join(row.why.split()), " ".join(row.note.split()),
+        row.now, row.wanted, " ".join(row.why.split()), " ".join(row.note.split()), row.peers,
     )  # fmt: skip
 
 
@@ -369,4 +370,4 @@ def _row(item: object, catalog: Catalog, where: str) -> Row:
             wanted = tunable.native(tunable.check(tunable.parse(wanted), where))
         elif not tunable.same(now, wanted):
             raise InputError(f"{where}: state '{state}', but now is {now[:60]!r} and wanted {wanted[:60]!r}")
-    return Row(tunable, data.role, device, now, wanted, state, data.why, data.note, data.form)
+    return Row(tunable, data.role, device, now, wanted, state, data.why, data.note, data.form, peers=data.peers)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Whom a pace holds back: a portal's connections, or a NIC's, may go by several paths, and be several hosts'.
+
+A pace is one path's rate.  What goes by another path would be held to it as well; so it is not given where that is
+known, nor where it cannot be told and this host is seen to have several paths.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fabtune.errors import FabtuneError
+from fabtune.facts.collect import Facts
+from fabtune.facts.host_snapshot import HostSnapshot
+from fabtune.host.links import Links
+from fabtune.host.sockets import TcpSocket
+from fabtune.model.address import canonical
+from fabtune.model.device import Device
+from fabtune.model.observation import INITIATOR, TARGET, Observation
+from fabtune.model.one_path import alike, by_path
+from fabtune.tune.path_choice import SITE_RTT_MS
+from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
+
+# What each limits, and the parameter by which the user answers for the others.
+_OVERRIDES = {"connection.pacing": "share_portal", "qdisc.maxrate": "share_nic"}
+_PORTAL = "connection"
+_ANY = ("0.0.0.0", "::")
+# Behind whom it concerns besides.
+HELD_AS_WELL = "would be held to what these sessions showed; `fabtune apply wan --rate` gives all of them one rate"
+
+
+def spare_others(plan: Plan, facts: Facts) -> None:
+    """Note in the rows of `plan` whose connections they are of, and refuse a pace that is not of their path's."""
+    planned_ms = plan.path.rtt_s * 1e3 if plan.path else None
+    known = {facts.netns: _Known(facts.sockets, planned_ms)}
+    for index, row in enumerate(plan.rows):
+        if row.state != CHANGE or row.device is None or not _is_of_connections(row):
+            continue
+        netns = row.device.where.get("netns", "")
+        if netns not in known:
+            known[netns] = _Known(HostSnapshot(netns).sockets, planned_ms)
+        mine = known[netns].passing(row.device)
+        row = replace(row, peers=tuple(sorted({canonical(one.remote) for one in mine})))
+        unless = _OVERRIDES.get(row.tunable.name, "")
+        if unless and not plan.parameters.get(unless) and not row.rises and (why := known[netns].why_held(mine)):
+            row = replace(row, state=REFUSED, note=f"{why}; --set {unless}=1 overrides")
+        plan.rows[index] = row
+
+
+def _is_of_connections(row: Row) -> bool:
+    return row.tunable.scope == _PORTAL or row.tunable.name in _OVERRIDES
+
+
+class _Known:
+    """Storage's connections of one namespace, and the round trip in ms of the path that is planned for."""
+
+    def __init__(self, sockets: Sequence[TcpSocket], planned_ms: float | None) -> None:
+        self._sockets = sockets
+        self._to: dict[tuple[str, int], list[TcpSocket]] = {}
+        for one in sockets:
+            self._to.setdefault((canonical(one.remote), one.remote_port), []).append(one)
+        known_ms = [one.path_rtt_ms for one in sockets if one.path_rtt_ms]
+        self._planned_ms = max(known_ms, default=0.0) if planned_ms is None else planned_ms
+        self._several = len(by_path(known_ms, lambda one: one)) > 1 or any(map(self._is_a_site_s, known_ms))
+
+    def _is_a_site_s(self, rtt_ms: float) -> bool:
+        """Tell whether a connection stays within a site where a wide-area path is planned for."""
+        return rtt_ms <= SITE_RTT_MS < self._planned_ms and not alike(rtt_ms, self._planned_ms)
+
+    def passing(self, device: Device) -> list[TcpSocket]:
+        """Return the connections of a portal, or those that leave through a NIC."""
+        where = device.where
+        if device.scope != _PORTAL:
+            addresses = {canonical(one) for one in where.get("addresses", "").split()}
+            return [one for one in self._sockets if canonical(one.local) in addresses]
+        address, port = canonical(where["address"]), int(where["port"])
+        if where["role"] == INITIATOR:
+            return self._to.get((address, port), [])
+        served = (one for one in self._sockets if one.local_port == port)
+        return [one for one in served if address in (canonical(one.local), *_ANY)]
+
+    def why_held(self, mine: Iterable[TcpSocket]) -> str:
+        """Return why a pace of the planned path may hold `mine` back, '' where nothing says so.
+
+        People tell a round trip roughly, and a queue makes it longer: where there is one path it is the one meant.
+        """
+        if not self._several:
+            return ""
+        mine_ms = sorted(one.path_rtt_ms for one in mine)
+        other_ms = next((one for one in mine_ms if one and not alike(one, self._planned_ms)), None)
+        if other_ms is not None:
+            return (
+                f"a connection with a round trip of {other_ms:.3g} ms would be held to the rate of a path of "
+                f"{self._planned_ms:.3g} ms"
+            )
+        if mine_ms and all(mine_ms):
+            return ""
+        way = f"the path of {self._planned_ms:.3g} ms"
+        return f"it is not known whether its connections go by {way}, and this host has another"
+
+
+def others(row: Row, seen: Iterable[Observation]) -> str:
+    """Return who else than the sessions of `seen` is held by what `row` writes for them, '' for nobody.
+
+    What one host's sessions showed says nothing of another's.
+    """
+    if row.peers is None or not _is_of_connections(row) or row.tunable.scope == _PORTAL and row.role == INITIATOR:
+        return ""
+    if not row.peers:
+        return "whoever is connected there, which cannot be told"
+    ours = _own_addresses() if row.role == TARGET else set()
+    for one in seen:
+        initiator, target = (end.socket if end else None for end in (one.initiator, one.target))
+        if row.role == INITIATOR:
+            ours.add(_address(initiator.remote if initiator else one.session.portal))
+        else:
+            ours |= {_address(text) for text in (initiator and initiator.local, target and target.remote) if text}
+    strangers = [peer for peer in row.peers if peer not in ours]
+    return f"{strangers[0]}{f' and {len(strangers) - 1} more' if len(strangers) > 1 else ''}" if strangers else ""
+
+
+def _address(text: str) -> str:
+    return canonical(text.rpartition(":")[0])
+
+
+def _own_addresses() -> set[str]:
+    """Return the addresses of this host, which several of its sessions may come from; none where that is not told."""
+    try:
+        return {canonical(address) for link in Links().all.values() for address in link.addresses}
+    except FabtuneError:
+        return set()
