@@ -104,6 +104,23 @@ def test_a_host_without_a_target_is_planned_as_one_with_lio(host: Path) -> None:
     assert "lio.first_burst" in names and not [name for name in names if name.startswith("tgt.")]
 
 
+@pytest.mark.parametrize("name", ["naa.6001405abcdef012", "eui.02004567a425678d"])
+def test_a_target_is_seen_whatever_kind_of_name_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What targetcli takes besides iqn: such a target had no portal group, and nobody used it."""
+    hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
+    iscsi = tmp_path / "sys/kernel/config/target/iscsi"
+    (iscsi / hosttree.iqn(1)).rename(iscsi / name)
+    (iscsi / "discovery_auth").mkdir()
+    hosttree.put(iscsi / name / "tpgt_1/dynamic_sessions", "iqn.2026-01.a:b")
+    (group,) = targets.groups()
+    assert (group.identity, group.where["portals"]) == (f"{name},tpgt_1", "10.2.0.1:3260")
+    assert targets.in_use(group) and [one.initiator for one in targets.logins(group)] == ["iqn.2026-01.a:b"]
+    states = {row.tunable.name: row.state for row in planned().rows}
+    assert states["lio.first_burst"] == CHANGE
+
+
 def test_a_daemon_without_a_target_is_planned_for_and_not_lio(tgt: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tgt / "shown").write_text("")
     plan = planned()

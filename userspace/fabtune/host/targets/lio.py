@@ -31,7 +31,7 @@ def _tail(iqn: str) -> str:
 
 
 def _portal_groups() -> list[Path]:
-    return sorted((configfs() / "iscsi").glob("iqn.*/tpgt_*"))
+    return sorted((configfs() / "iscsi").glob("*/tpgt_*"))
 
 
 def _stores() -> list[Path]:
