@@ -22,6 +22,8 @@ from fabtune.host import sockets
 from fabtune.host.links import Links
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
+from fabtune.measure.look import Look
+from fabtune.measure.looked import Looked
 from fabtune.model.device import Device
 from fabtune.model.observation import BesideSeen, Observation
 from fabtune.model.path import NetworkPath
@@ -159,6 +161,29 @@ def test_a_nic_a_route_and_a_portal_are_those_that_the_session_uses() -> None:
     found = Owned(_rows("connection.pacing", *portals)).of(bond, "initiator")
     assert [row.device for row in found] == portals[:1]
     assert Owned(routes).of(bond, "target") == []
+
+
+def test_of_two_sessions_with_one_portal_over_two_nics_the_record_is_the_limited_one_s() -> None:
+    """`tune --on sda` rewrote the record of the path over the other NIC, too."""
+    seen = kept(SLOW, 1)
+    both = [f"{seen.session.target},{seen.session.portal},{name}" for name in ("eth1", "eth2")]
+    rows = _rows("iscsi.tcp_window", *(Device("record", one, one) for one in both))
+    over = attrs.evolve(seen, session=attrs.evolve(seen.session, interface="eth1"))
+    share = Share("receive-window", 1.0, "", lifts=("iscsi.tcp_window",), ends=("initiator",))
+    reason = lift.Reason("wan", None, (), (share,), (lift.Limited(over, (share,)),))
+    assert [row.state for row in reason.lifting(rows)] == [CHANGE, REFUSED]
+    # An older look does not tell over which.
+    assert len(Owned(rows).of(seen, "initiator")) == 2
+    for scope in ("record", "session", "block"):
+        ours, theirs = (Device(scope, f"naa.6,{one}#2" if scope == "block" else one, "sdx") for one in both)
+        assert Passed([ours]).by(over) and not Passed([theirs]).by(over) and Passed([theirs]).by(seen), scope
+
+
+def test_a_look_tells_by_which_interface_a_session_logged_in(host: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = host(1)
+    hosttree.put(root / "sys/class/iscsi_session/session1/ifacename", "eth1")
+    (session,) = live_sessions()
+    assert Look([])._session(Looked("sd1", session, None)).interface == "eth1"
 
 
 def _apply(rtt_s: float, number: int) -> None:

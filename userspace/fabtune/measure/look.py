@@ -247,6 +247,7 @@ class Look:
             multipath=one.multipath,
             initiator=(tree.read_text(session.directory / "initiatorname") or "").strip(),
             tpg=f"tpgt_{group}" if (group := tree.read_text(session.directory / "tpgt")) else "",
+            interface=session.interface,
         )
 
     def _login(self, login: SrpLogin, multipath: str) -> SessionSeen:

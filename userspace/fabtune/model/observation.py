@@ -259,7 +259,7 @@ class SessionSeen:
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
     `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk, `tpg` the target
-    portal group (``tpgt_1``), '' where it is not told.
+    portal group (``tpgt_1``), '' where it is not told; `interface` is open-iscsi's, '' of an older fabtune.
     """
 
     target: str
@@ -278,6 +278,7 @@ class SessionSeen:
     # How often an SRP initiator found no credit during the look; None for all others.
     no_credit: int | None = None
     tpg: str = ""
+    interface: str = ""
 
     @property
     def is_up(self) -> bool:

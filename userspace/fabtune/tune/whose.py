@@ -32,7 +32,7 @@ def _key(device: Device | None) -> _Key:
         case scope if scope in _COMMON:
             return _EVERYBODY
         case "record" | "session":
-            return ("session", *names[:2])
+            return _session_key(names)
         case "block":
             # People call a device on top of disks by another name than the kernel.
             return "block", device.where.get("directory", "").rpartition("/")[2] or device.label
@@ -50,6 +50,16 @@ def _key(device: Device | None) -> _Key:
             # A portal group, or what one initiator has of it.
             return "target", names[0], *names[2:]
     return ()
+
+
+def _session_key(names: Sequence[str]) -> _Key:
+    """Return the key of target, portal and interface; which of the record's sessions it is (``#2``) is left out."""
+    return ("session", *(name.partition("#")[0] for name in names[:3]))
+
+
+def _every_key(key: _Key) -> tuple[_Key, ...]:
+    """Return `key`, and of a session's the one without its interface, which older looks do not tell."""
+    return (key, key[:3]) if key[:1] == ("session",) and len(key) > 3 else (key,)
 
 
 def is_known(device: Device | None) -> bool:
@@ -79,7 +89,7 @@ def _keys(seen: Observation, end: str, below: Mapping[str, Sequence[str]]) -> It
     socket, nic = (here.socket, here.nic) if here else (None, None)
     yield _EVERYBODY
     if end == INITIATOR:
-        yield "session", session.target, session.portal
+        yield "session", session.target, session.portal, *filter(None, [session.interface])
         yield from (("block", name) for name in (seen.device, *session.multipath.split(", ")))
     else:
         yield "target", session.target
@@ -115,7 +125,8 @@ class Owned:
         stores = {row.device.identity for row in self._rows if row.device and row.device.scope == "backstore"}
         for number, row in enumerate(self._rows):
             alone = row.device is not None and {row.device.identity} == stores
-            self._of.setdefault(_EVERYBODY if alone else _key(row.device), []).append(number)
+            for key in (_EVERYBODY,) if alone else _every_key(_key(row.device)):
+                self._of.setdefault(key, []).append(number)
             if row.device and row.device.scope == "nic":
                 self._below[row.device.label] = row.device.where.get("below", "").split()
 
@@ -131,7 +142,8 @@ class Passed:
     """What was written to, of what not all sessions have in common: whose data passes it?"""
 
     def __init__(self, devices: Iterable[Device]) -> None:
-        self._of = {key for one in devices if (key := _lasting_key(one)) not in ((), _EVERYBODY)}
+        known = (key for one in devices if (key := _lasting_key(one)) not in ((), _EVERYBODY))
+        self._of = {one for key in known for one in _every_key(key)}
 
     def by(self, seen: Observation) -> bool:
         """Tell whether the data of `seen` does; True where all was in common, which does not tell whose it is."""
@@ -156,6 +168,6 @@ def _lasting_key(device: Device) -> _Key:
         case "nic":
             return "nic", device.label
         case "block":
-            session = device.identity.rsplit(",", 3)[1:3]
-            return ("session", *session) if session else ()
+            session = device.identity.rsplit(",", 3)[1:]
+            return _session_key(session) if session else ()
     return _key(device)
