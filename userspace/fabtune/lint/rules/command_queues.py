@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fabtune.host import targets
 from fabtune.lint.rule import Case, Scene, case, rule
 from fabtune.model.negotiate import MANAGEMENT_COMMANDS
+from fabtune.tune.logins import serves
 
 # drivers/scsi/libiscsi.c, iscsi_session_setup (ISCSI_TOTAL_CMDS_MIN)
 _LEAST_COMMANDS = 16
@@ -87,11 +88,15 @@ def queue_depth_above_session(scene: Scene) -> Iterator[Case]:
 )
 def queue_above_window(scene: Scene) -> Iterator[Case]:
     """Commands above the target's window wait in the session (RFC 7143, 4.2.2.1)."""
-    windows = [value for _, value in scene.numbers(*(kind.offer("cmdsn_depth") for kind in targets.serving()))]
+    offered = list(scene.numbers(*(kind.offer("cmdsn_depth") for kind in targets.serving())))
     for reading, value in scene.numbers("iscsi.cmds_max"):
-        can_queue = _used(value) - MANAGEMENT_COMMANDS
-        if windows and can_queue > max(windows):
-            yield case(reading, can_queue=can_queue, window=max(windows), waiting=can_queue - max(windows))
+        can_queue, record = _used(value) - MANAGEMENT_COMMANDS, reading.device
+        # What a target elsewhere has is not known here.
+        for group, default in ((one.device, window) for one, window in offered if serves(one.device, record)):
+            acl = f"{group.identity},{record.where.get('initiator')}"
+            window = next((own for _, own in scene.numbers(*targets.acl_offers(), identity=acl)), default)
+            if can_queue > window:
+                yield case(reading, can_queue=can_queue, window=window, waiting=can_queue - window)
 
 
 @rule(
