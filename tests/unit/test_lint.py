@@ -213,30 +213,6 @@ def test_a_path_is_not_called_wrong_where_it_is_not_known() -> None:
     assert lint(facts, shipped_catalog(), None, [told]) == []
 
 
-def of_rule(rule: str, facts: Facts, path: NetworkPath | None = WAN) -> list[tuple[str, str]]:
-    return [(one.device, one.evidence) for one in lint(facts, shipped_catalog(), path) if one.rule == rule]
-
-
-def test_a_session_s_commands_are_held_against_the_window_of_the_target_that_it_logs_in_to() -> None:
-    """That of a LIO of this host was taken for a remote array's, and a large one hid a small one."""
-    small, large = (Device("tpg", f"iqn.{name},tpgt_1", f"{name} tpgt_1") for name in ("small", "large"))
-    records = [
-        Device("record", f"iqn.{name},10.0.0.1:3260,default", name, {"portal": "10.0.0.1:3260", "initiator": "iqn.i"})
-        for name in ("array", "small", "large")
-    ]
-    windows = Device("acl", "iqn.large,tpgt_1,iqn.other", "other"), Device("acl", "iqn.large,tpgt_1,iqn.i", "i")
-    facts = facts_with()
-    spoken = ("iscsi.cmds_max", "lio.default_cmdsn_depth", "lio.cmdsn_depth")
-    facts.readings = [one for one in facts.readings if one.tunable not in spoken]
-    facts.readings += [Reading("iscsi.cmds_max", one, "256") for one in records]
-    facts.readings += [Reading("lio.default_cmdsn_depth", *of) for of in ((small, "64"), (large, "512"))]
-    said = "the session may queue 241 commands, the target's window is {}".format
-    assert of_rule("queue-above-window", facts) == [("small", said(64))]
-    # Who has an ACL has its window.
-    facts.readings += [Reading("lio.cmdsn_depth", *of) for of in zip(windows, ("32", "128"), strict=True)]
-    assert of_rule("queue-above-window", facts) == [("large", said(128)), ("small", said(64))]
-
-
 def test_without_a_path_only_what_needs_none_is_said() -> None:
     facts = facts_with(
         iscsi__tcp_window="524288", iscsi__noop_timeout="1", block__timeout="1", lio__dataout_timeout="1"

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """TCP windows and socket buffers that are locked, clamped, lowered or raised for nothing."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+from fabtune.host.sessions import Connections
+from fabtune.host.sockets import TcpSocket
 from fabtune.lint.rule import MIB, Case, Scene, case, rule
+from fabtune.model import capacity
+from fabtune.model.address import canonical
+from fabtune.model.device import Device
+from fabtune.model.one_path import alike
+from fabtune.model.path import NetworkPath
 
 
 def _clamp(scene: Scene) -> int | None:
@@ -36,14 +45,63 @@ def window_clamped(scene: Scene) -> Iterator[Case]:
 )
 def window_locked(scene: Scene) -> Iterator[Case]:
     """A locked socket buffer is a fixed window each round trip (open-iscsi usr/io.c)."""
-    path, clamp = scene.path, _clamp(scene)
+    clamp, paths = _clamp(scene), _Paths(scene)
     for reading, window in scene.numbers("iscsi.tcp_window"):
-        granted = window if clamp is None else min(window, clamp)
-        # The kernel doubles what it is asked for, for its own overhead: the window is about what was asked for.
-        if window and path and path.rtt_s > 0 and granted < 2 * path.bdp_bytes:
-            goodput = path.goodput_bytes_per_s
-            rate = min(granted / path.rtt_s, goodput)
+        path = paths.of(reading.device) if window else None
+        if path is None or path.rtt_s <= 0:
+            continue
+        rate, goodput = _most_bytes_per_s(scene, window, path), path.goodput_bytes_per_s
+        if rate < goodput:
+            granted = window if clamp is None else min(window, clamp)
             yield case(reading, granted=granted, bdp=path.bdp_bytes, rate=rate / 1e6, goodput=goodput / 1e6)
+
+
+def _most_bytes_per_s(scene: Scene, window: int, path: NetworkPath) -> float:
+    """Return what a session carries at most, either way, whose buffers are locked at `window` and the maxima."""
+    receive, send = (
+        capacity.locked_buffer_bytes(window, math.inf if most is None else most)
+        for most in map(scene.number, ("net.rmem_max", "net.wmem_max"))
+    )
+    share = max(capacity.receive_shares(scene.facts.host.kernel))
+    read = capacity.receive_window(receive, path.rtt_s, locked=True, share=share)
+    # The smallest writes leave the least of a send buffer unused.
+    windows = read, capacity.send_window(send, written_bytes=0)
+    return min(capacity.window_bytes_per_s(one, path.rtt_s, path.goodput_bytes_per_s) for one in windows)
+
+
+class _Paths:
+    """The path of each record's own session: of several sessions the scene's is the longest, with the fastest NIC."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._path, sockets = scene.path, scene.facts.sockets
+        ends = Connections(sockets)
+        self._sessions: dict[str, list[TcpSocket | None]] = {}
+        for one in scene.facts.sessions:
+            self._sessions.setdefault(one.identity, []).append(None if one.is_rdma else ends.of(one))
+        speeds = {nic.name: nic.speed_bit_per_s for nic in scene.facts.nics}
+        self._speeds: dict[str, list[int | None]] = {}
+        for name, addresses in {
+            reading.device.label: reading.device.where.get("addresses", "")
+            for reading in scene.facts.readings if reading.device.scope == "nic"
+        }.items():  # fmt: skip
+            for address in addresses.split():
+                self._speeds.setdefault(canonical(address), []).append(speeds.get(name))
+        known_ms = [one.path_rtt_ms for one in sockets if one.path_rtt_ms]
+        self._one = scene.path is None or all(alike(one, scene.path.rtt_s * 1e3) for one in known_ms)
+
+    def of(self, record: Device) -> NetworkPath | None:
+        """Return the path of the session of `record`, None where it is not known."""
+        if self._path is None or record.identity not in self._sessions:
+            return self._path if self._one else None
+        found = [one for one in self._sessions[record.identity] if one and one.path_rtt_ms]
+        paths = [self._over(one, self._path) for one in found]
+        return max(paths, key=lambda path: path.bdp_bytes) if paths else None
+
+    def _over(self, one: TcpSocket, path: NetworkPath) -> NetworkPath:
+        """Return `path` where that of a connection is no shorter, and its NIC no slower."""
+        speeds = [speed / 8 for speed in self._speeds.get(canonical(one.local), ()) if speed]
+        rate = min(path.rate_bytes_per_s, max(speeds, default=math.inf))
+        return replace(path, rtt_s=min(path.rtt_s, one.path_rtt_ms / 1e3), rate_bytes_per_s=rate)
 
 
 @rule(
