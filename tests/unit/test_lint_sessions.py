@@ -58,6 +58,19 @@ def _locked(*rtts_ms: float, speeds_mbit: tuple[int, ...] = (10_000,), sysctls: 
     return facts
 
 
+def test_what_a_path_holds_over_ipv6_is_less_by_its_headers() -> None:
+    facts = _locked(3.0)
+    facts.sessions = [replace(facts.sessions[0], address="fd00::1")]
+    facts.sockets = [replace(facts.sockets[0], local="fd00::2", remote="fd00::1")]
+    path = choose(facts, None, None)
+    assert path and path.goodput_bytes_per_s == pytest.approx(1.25e9 * 1428 / 1514)
+    (found,) = [one for one in lint(facts, shipped_catalog(), path) if one.rule == "window-locked"]
+    assert f"of {1250 * 1428 / 1514:.1f} MB/s" in found.consequence
+    # Of both kinds the larger figure is what is certain not to be exceeded.
+    facts.sockets.append(SOCKET)
+    assert (mixed := choose(facts, None, None)) and mixed.goodput_bytes_per_s == pytest.approx(1.25e9 * 1448 / 1514)
+
+
 @pytest.mark.parametrize(
     ("facts", "accused"),
     [

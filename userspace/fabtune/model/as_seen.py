@@ -6,7 +6,7 @@ from functools import cached_property
 from fabtune.model import capacity
 from fabtune.model.capacity import Window
 from fabtune.model.change import whole_number
-from fabtune.model.observation import INITIATOR, TARGET, EndSeen, Observation
+from fabtune.model.observation import INITIATOR, TARGET, Observation
 
 # A disk that is busy so much of the time has no more to give, if so many of the requests are there.
 _BUSY, _MOST_THERE = 0.9, 0.5
@@ -56,11 +56,6 @@ class AsSeen:
     def _part_of(self, window: Window | None) -> Window | None:
         part = self.part_of_session
         return window and Window(window.size_bytes * part, window.burst_bytes * part)
-
-    @cached_property
-    def _mss_bytes(self) -> int:
-        ends: list[EndSeen | None] = [self.sender, self.receiver]
-        return max((one.socket.mss_bytes for one in ends if one and one.socket), default=1448)
 
     @property
     def _waiting_depth(self) -> float | None:

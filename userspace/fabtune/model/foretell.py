@@ -14,7 +14,6 @@ from fabtune.model.capacity import ALGORITHMS, Bound, Capacity, Direction, carri
 from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.one_path import by_path
-from fabtune.model.path import NetworkPath
 from fabtune.model.session_model import DEPTHS, Supposed
 
 # The model is taken to describe the session where it foretells what was seen to this share.
@@ -225,7 +224,7 @@ def _unexplained(seen: Observation, way: str, now: float, changes: Mapping[Chang
         return Foretold(way, now, unknown, now, now, now, None, unknown, ())
     rate = seen.rate_bytes_per_s
     note = "no bound of the session is known" if seen.rtt_ms else "no connection of the session is seen from here"
-    most = NetworkPath(0, rate).goodput_bytes_per_s if rate else None
+    most = seen.payload_of(rate) if rate else None
     return Foretold(way, now, unknown, None, 0.0, most, None, unknown, (note,))
 
 
@@ -268,7 +267,7 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
     if expected > 1.02 * shown:
         nic = seen.initiator.nic
         speed = nic.speed_bytes_per_s if nic else None
-        most = min(expected, NetworkPath(0, speed).goodput_bytes_per_s) if speed else expected
+        most = min(expected, seen.payload_of(speed)) if speed else expected
         left.leave("the line's rate is not known (--rate)", min(shown, expected), most)
 
 

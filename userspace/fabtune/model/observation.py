@@ -10,7 +10,7 @@ from typing import Annotated
 
 import attrs
 
-from fabtune.model.path import Bursts, sendable_bytes
+from fabtune.model.path import Bursts, NetworkPath, header_bytes, sendable_bytes
 from fabtune.model.typed import at_least, one_of_words
 
 INITIATOR, TARGET = "initiator", "target"
@@ -342,10 +342,30 @@ class Observation:
         return self.served_sessions[0] if len(self.served_sessions) == 1 else None
 
     @property
+    def _sockets(self) -> list[SocketSeen]:
+        return [one.socket for one in (self.initiator, self.target) if one and one.socket]
+
+    @property
+    def mss_bytes(self) -> int:
+        """The payload of a full segment, an usual one where no connection is seen."""
+        return max((one.mss_bytes for one in self._sockets), default=1448)
+
+    @property
+    def header_bytes(self) -> int:
+        """What TCP and IP put before it: IPv6 more than IPv4, as it usually is."""
+        return header_bytes(next((one.remote.rpartition(":")[0] for one in self._sockets), ""))
+
+    def payload_of(self, rate_bytes_per_s: float) -> float:
+        """Return the payload that a line of such a rate carries in full segments, in bytes/s."""
+        headers = self.header_bytes
+        return NetworkPath(0, rate_bytes_per_s, self.mss_bytes + headers, header_bytes=headers).goodput_bytes_per_s
+
+    @property
     def rtt_ms(self) -> float | None:
         """The least round trip that either end has seen: the path without queues."""
-        ends = [one.socket for one in (self.initiator, self.target) if one and one.socket]
-        return min((sample.min_rtt_ms for one in ends for sample in one.samples if sample.min_rtt_ms), default=None)
+        return min(
+            (sample.min_rtt_ms for one in self._sockets for sample in one.samples if sample.min_rtt_ms), default=None
+        )
 
     def sendable_bytes(self, way: str) -> float:
         """Return what the requests under way have to send at once, on average: of writes what R2Ts ask for."""

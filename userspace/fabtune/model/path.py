@@ -4,12 +4,17 @@
 import math
 from dataclasses import dataclass
 
-# Bytes of headers in a full TCP segment: IPv4 20, TCP 20, timestamps 12.
-_TCP_IP_HEADERS = 52
+# Bytes of headers in a full TCP segment: TCP 20, timestamps 12, and IPv4 20 or IPv6 40.
+_OVER_IPV4, _OVER_IPV6 = 52, 72
 _MATHIS = 0.7
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
 # of a rate that netem or another shaper of Linux keeps the header alone.
 ETHERNET_FRAMING, LINUX_FRAMING = 38, 14
+
+
+def header_bytes(address: str) -> int:
+    """Return how many bytes of headers a full TCP segment to IP address `address` has."""
+    return _OVER_IPV6 if ":" in address else _OVER_IPV4
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class NetworkPath:
 
     `estimated` tells a rate that nobody vouches for: measured with a few reads (busy CPUs make it too low),
     or a NIC's speed at a round trip that no site has (an upper limit).  `framing_bytes` is what the rate counts
-    of a packet beside its IP packet: ETHERNET_FRAMING or LINUX_FRAMING.
+    of a packet beside its IP packet: ETHERNET_FRAMING or LINUX_FRAMING; `header_bytes` what TCP and IP take of that.
     """
 
     rtt_s: float
@@ -26,6 +31,7 @@ class NetworkPath:
     mtu: int = 1500
     estimated: bool = False
     framing_bytes: int = LINUX_FRAMING
+    header_bytes: int = _OVER_IPV4
 
     @property
     def bdp_bytes(self) -> float:
@@ -38,12 +44,12 @@ class NetworkPath:
         Mathis et al. 1997 with the constant of Sandia's study, formula (2): 0.7 MSS / (RTT sqrt(p)).
         """
         rtts_s = self.rtt_s * math.sqrt(loss)
-        return _MATHIS * (self.mtu - _TCP_IP_HEADERS) / rtts_s if rtts_s else math.inf
+        return _MATHIS * (self.mtu - self.header_bytes) / rtts_s if rtts_s else math.inf
 
     @property
     def goodput_bytes_per_s(self) -> float:
         """TCP payload that a full link carries in full segments."""
-        return self.rate_bytes_per_s * (self.mtu - _TCP_IP_HEADERS) / (self.mtu + self.framing_bytes)
+        return self.rate_bytes_per_s * (self.mtu - self.header_bytes) / (self.mtu + self.framing_bytes)
 
 
 @dataclass(frozen=True)

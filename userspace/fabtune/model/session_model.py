@@ -13,11 +13,10 @@ from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import Direction, Window
 from fabtune.model.change import BURSTS, OFFERS, Change, whole_number
 from fabtune.model.observation import INITIATOR, TARGET, Observation, SocketSample
-from fabtune.model.path import Bursts, NetworkPath
+from fabtune.model.path import Bursts
 
 # The limits to the requests under way.
 DEPTHS = ("load", "queue-depth", "nr-requests", "session-commands", "command-window")
-_TCP_IP_HEADERS = 52
 # A load that fills so much of what it may have would perhaps take more.
 _FULL = 0.9
 # A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
@@ -282,7 +281,7 @@ class Supposed(AsSeen):
         of_line, of_session = self.part_of_line, self.part_of_session
         if rate is None:
             return {} if paced is None else {("pacing", self._sending): of_session * paced}
-        line = self._payload(rate)
+        line = self.seen.payload_of(rate)
         if paced is None or paced >= _AS_THE_LINE * line:
             # A limit that is as high as the line's rate is there to keep it.
             return {("line", ""): of_line * min(line, paced or line)}
@@ -315,9 +314,6 @@ class Supposed(AsSeen):
         """Whether somebody told the line's rate."""
         return self.seen.rate_bytes_per_s is not None
 
-    def _payload(self, rate: float) -> float:
-        return NetworkPath(self.rtt_s, rate, self._mss_bytes + _TCP_IP_HEADERS).goodput_bytes_per_s
-
     def _paced(self) -> float | None:
         """Return the payload that the sender's limit to the rate lets pass: a qdisc counts headers, TCP does not."""
         if (value := self._value(self._sending, "connection.pacing")) is not None:
@@ -325,7 +321,7 @@ class Supposed(AsSeen):
         value = self._value(self._sending, "qdisc.maxrate")
         qdisc = self.sender.qdisc if self.sender else None
         rate = (qdisc.max_bytes_per_s if qdisc else None) if value is None else float(value)
-        return self._payload(rate) if rate else None
+        return self.seen.payload_of(rate) if rate else None
 
     @property
     def other_algorithm(self) -> str:
@@ -346,7 +342,7 @@ class Supposed(AsSeen):
         below = self._now < _LINE_SHARE * min(self._as_is._plain_rates().values(), default=math.inf)
         if held and below and algorithm == socket.congestion_control:
             return {("loss" if again else "congestion-window", self._sending): self._now}
-        if again < _FEW_LOSSES * self._mss_bytes:
+        if again < _FEW_LOSSES * self.seen.mss_bytes:
             return {}
         return {("loss", self._sending): self._lossy(algorithm)}
 
@@ -355,13 +351,13 @@ class Supposed(AsSeen):
         assert self.sender and self.sender.socket
         socket = self.sender.socket
         loss = socket.grown("retransmitted_bytes") / max(socket.grown("sent_bytes"), 1)
-        return self.part_of_session * capacity.loss_bytes_per_s(self._mss_bytes, self.rtt_s, loss, algorithm)
+        return self.part_of_session * capacity.loss_bytes_per_s(self.seen.mss_bytes, self.rtt_s, loss, algorithm)
 
     @property
     def few_losses_leave(self) -> float:
         """What losses too few to tell a rate would leave, if they went on as they were; infinite without any."""
         socket = self.sender.socket if self.sender else None
-        if socket is None or not 0 < socket.grown("retransmitted_bytes") < _FEW_LOSSES * self._mss_bytes:
+        if socket is None or not 0 < socket.grown("retransmitted_bytes") < _FEW_LOSSES * self.seen.mss_bytes:
             return math.inf
         return self._lossy(self.other_algorithm or socket.congestion_control)
 
@@ -375,7 +371,7 @@ class Supposed(AsSeen):
         own = sum(one.below_tcp_bytes for one in socket.samples) / len(socket.samples)
         carried = self._now / self.part_of_session
         standing = (mean - self.rtt_s) * carried - own > max(_STANDING_BYTES, 0.15 * carried * self.rtt_s)
-        line = self._payload(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
+        line = self.seen.payload_of(self.seen.rate_bytes_per_s) if self.seen.rate_bytes_per_s else math.inf
         # What waits longer than all that is in flight of its own takes waits behind others.
         flying = sum(one.in_flight_bytes for one in socket.samples) / len(socket.samples)
         queued_s = mean - self.rtt_s - own / max(carried, 1.0)

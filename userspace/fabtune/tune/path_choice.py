@@ -6,7 +6,8 @@ from pathlib import Path
 from fabtune.errors import InputError
 from fabtune.facts import train
 from fabtune.facts.collect import Facts
-from fabtune.model.path import NetworkPath
+from fabtune.model.address import canonical
+from fabtune.model.path import NetworkPath, header_bytes
 
 # Beyond this round trip some link that this host does not see is likely to be the slowest.
 SITE_RTT_MS = 2.0
@@ -29,7 +30,9 @@ def choose(
     if rtt_ms is None or rate_bit_per_s is None:
         return None
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)
-    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu, estimated)
+    # Of connections of both kinds the least: what the path carries at most.
+    headers = min((header_bytes(canonical(one.remote)) for one in facts.sockets), default=header_bytes(""))
+    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu, estimated, header_bytes=headers)
 
 
 # A train finds too little where CPUs are busy with it: add a quarter.

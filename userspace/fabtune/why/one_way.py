@@ -7,7 +7,7 @@ from functools import cached_property
 import attrs
 
 from fabtune.model.observation import DiskSample, Observation, SocketSample, WaySeen
-from fabtune.model.path import LINUX_FRAMING, NetworkPath, sendable_bytes, write_round_trips
+from fabtune.model.path import sendable_bytes, write_round_trips
 from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, parted, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
@@ -22,7 +22,6 @@ FULL = 0.9
 _STANDS = 0.25
 # A limiter on the own host that is this near the line's rate is there to keep it.
 _AS_THE_LINE = 0.95
-TCP_IP_HEADERS = 52
 # A buffer that is this full on average, with no more than this share of it unsent, keeps its writer waiting.
 _MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
 # iscsi_tcp's worker spins while the socket's buffer is full (-EAGAIN): its CPU time then says nothing.
@@ -84,14 +83,13 @@ class OneWay:
     @cached_property
     def mtu(self) -> int:
         """The MTU that segments were cut for."""
-        sockets = [end.socket for end in (self.seen.initiator, self.seen.target) if end and end.socket]
-        return max((one.mss_bytes for one in sockets), default=1448) + TCP_IP_HEADERS
+        return self.seen.mss_bytes + self.seen.header_bytes
 
     @cached_property
     def goodput(self) -> float | None:
         """The payload that the line carries, in bytes/s, None where nobody told its rate."""
         rate = self.seen.rate_bytes_per_s
-        return NetworkPath(self.rtt_s, rate, self.mtu).goodput_bytes_per_s if rate else None
+        return self.seen.payload_of(rate) if rate else None
 
     @cached_property
     def latency_s(self) -> float | None:
@@ -193,7 +191,7 @@ class OneWay:
             (self.receiver, "rx_bytes", "received_bytes"),
         ):
             if end and end.socket and end.nic:
-                mine = end.socket.grown(own) * self.mtu / (self.mtu - TCP_IP_HEADERS)
+                mine = end.socket.grown(own) * self.mtu / self.seen.mss_bytes
                 found = max(found, (end.nic.counters.get(counter, 0) - _HEADERS_MORE * mine) / end.socket.elapsed_s)
         return max(0.0, found)
 
@@ -221,7 +219,7 @@ class OneWay:
     @cached_property
     def qdisc_limit(self) -> float | None:
         """What the sender's queueing discipline lets pass, as payload."""
-        return None if self.qdisc_rate is None else self.below_the_line(self._payload(self.qdisc_rate))
+        return None if self.qdisc_rate is None else self.below_the_line(self.seen.payload_of(self.qdisc_rate))
 
     @cached_property
     def qdisc_rate(self) -> float | None:
@@ -245,7 +243,7 @@ class OneWay:
         """Return what the limits of the sender's host, as they were at a sample, let pass as payload; None for none."""
         # Where no sample tells, what was read at the ends of the look held for all of it.
         rate = sample.qdisc_bytes_per_s if self._sampled_qdisc else self.qdisc_rate
-        limits = [self.below_the_line(one) for one in (paced_to(sample), rate and self._payload(rate)) if one]
+        limits = [self.below_the_line(one) for one in (paced_to(sample), rate and self.seen.payload_of(rate)) if one]
         return min((one for one in limits if one is not None), default=None)
 
     @cached_property
@@ -254,9 +252,6 @@ class OneWay:
         limit = min((one for one in (self.qdisc_limit, self.socket_limit) if one), default=0.0)
         steady = self.goodput and len(set(self._sampled_qdisc)) < 2
         return self.way.request_bytes / limit - self.wire_s if limit and steady else 0.0
-
-    def _payload(self, rate_bytes_per_s: float) -> float:
-        return NetworkPath(0, rate_bytes_per_s, self.mtu, framing_bytes=LINUX_FRAMING).goodput_bytes_per_s
 
     def below_the_line(self, bytes_per_s: float) -> float | None:
         """Return the payload that a limit lets pass, None where it is no lower than the line's own."""
@@ -397,4 +392,4 @@ class Moment:
     @property
     def waits_to_send(self) -> bool:
         """Whether the sender has data that it may not send yet."""
-        return self.sender is not None and self.sender.mean("notsent_bytes") >= 2 * (self.one_way.mtu - TCP_IP_HEADERS)
+        return self.sender is not None and self.sender.mean("notsent_bytes") >= 2 * self.one_way.seen.mss_bytes

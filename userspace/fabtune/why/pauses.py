@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import attrs
 
-from fabtune.why.one_way import TCP_IP_HEADERS, OneWay
+from fabtune.why.one_way import OneWay
 from fabtune.why.slices import ALONE, nearest
 
 # The least time-out for a retransmission, in s (TCP_RTO_MIN): a pause this long and a round trip cuts the window.
@@ -98,7 +98,7 @@ def slow_beginnings(one_way: OneWay) -> SlowBeginnings | None:
         return None
     asked_bytes = max(one.in_flight for one in one_way.seen.disk.samples) * one_way.way.request_bytes
     explained_s = one_way.rtt_s + asked_bytes / fastest / 2
-    begins_bytes = _INITIAL_WINDOW * (one_way.mtu - TCP_IP_HEADERS)
+    begins_bytes = _INITIAL_WINDOW * one_way.seen.mss_bytes
     if not _doubles(beginnings, begins_bytes, asked_bytes, one_way.rtt_s):
         return None
     doublings = math.log2(max(1.0, fastest * one_way.rtt_s / begins_bytes))

@@ -12,7 +12,7 @@ from fabtune.model import capacity
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
 from fabtune.model.one_path import alike
-from fabtune.model.path import NetworkPath
+from fabtune.model.path import NetworkPath, header_bytes
 
 
 def _clamp(scene: Scene) -> int | None:
@@ -101,7 +101,8 @@ class _Paths:
         """Return `path` where that of a connection is no shorter, and its NIC no slower."""
         speeds = [speed / 8 for speed in self._speeds.get(canonical(one.local), ()) if speed]
         rate = min(path.rate_bytes_per_s, max(speeds, default=math.inf))
-        return replace(path, rtt_s=min(path.rtt_s, one.path_rtt_ms / 1e3), rate_bytes_per_s=rate)
+        rtt_s, headers = min(path.rtt_s, one.path_rtt_ms / 1e3), header_bytes(canonical(one.remote))
+        return replace(path, rtt_s=rtt_s, rate_bytes_per_s=rate, header_bytes=headers)
 
 
 @rule(

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from fabtune.model.limits import Evidence
 from fabtune.why.limiter import HELD, Limiter, kib, mb
-from fabtune.why.one_way import TCP_IP_HEADERS, Moment, OneWay
+from fabtune.why.one_way import Moment, OneWay
 from fabtune.why.pauses import slow_beginnings
 
 _FILLED = 0.75
@@ -33,7 +33,7 @@ def _dropped_by_nic(one_way: OneWay) -> int:
 
 
 def _nic_explains(one_way: OneWay) -> bool:
-    lost = _again(one_way) / (one_way.mtu - TCP_IP_HEADERS) or _out_of_order(one_way)
+    lost = _again(one_way) / one_way.seen.mss_bytes or _out_of_order(one_way)
     return _dropped_by_nic(one_way) >= max(1.0, _EXPLAINED * lost)
 
 
