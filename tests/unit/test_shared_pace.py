@@ -10,7 +10,16 @@ import hosttree
 import pytest
 from kept_looks import kept
 
+from fabtune.autotune import climb as climbing
+from fabtune.autotune import step as stepping
+from fabtune.autotune.climb import Climb
+from fabtune.autotune.disturbed import Witness
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
+from fabtune.autotune.view import View
+from fabtune.autotune.wanted import Wanted
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli.main import main
@@ -23,7 +32,7 @@ from fabtune.model.observation import TARGET, EndSeen, Observation
 from fabtune.tune import saved_plan
 from fabtune.tune.lift import Limited, Reason
 from fabtune.tune.plan import CHANGE, REFUSED, Row
-from fabtune.why.judging import Share
+from fabtune.why.judging import Share, judged
 
 PACING = Share("overflow", 1.0, "", lifts=("connection.pacing",), ends=(TARGET,), profile="wan")
 Connect = Callable[..., None]
@@ -196,6 +205,17 @@ def test_tune_does_not_pace_a_portal_that_serves_others_too(connect: Connect) ->
     # Whether there is anybody else cannot be told.
     connect()
     assert tuned("10.77.0.9").state == REFUSED
+
+
+def test_tune_says_what_it_leaves_alone_for_others(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(of=[("10.77.0.9", 50.0), ("10.77.0.20", 50.0)])
+    seen, learnt, aim = at_target("10.77.0.9"), Learnt(), Aim(Goal.THROUGHPUT)
+    reason = Reason("wan", 1e8, (), (PACING,), (Limited(seen, (PACING,)),), 50.0)
+    monkeypatch.setattr(stepping, "wanted_steps", lambda *_: iter([Wanted(reason)]))
+    now, asked = View((seen,), tuple(judged(seen)), (1e6,) * 8), ClimbAsked((), "", None, 4.0, 8)
+    assert TuningStep.next(asked, aim, now, learnt, lambda _: None, Witness()) is None
+    (said,) = [one for one in climbing._of_path(Climb(now, now, aim, learnt=learnt)) if "left alone" in one]
+    assert said.startswith("connection.pacing of 10.2.0.1:3260 as target is left alone: 10.77.0.20 would be held")
 
 
 def test_tune_paces_the_portal_that_serves_this_host_alone_by_several_sessions(

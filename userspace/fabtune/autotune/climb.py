@@ -184,6 +184,7 @@ def _told(climbed: Climbed, undecided: bool) -> str:
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    told += sorted(found.learnt.left_alone)
     if found.learnt.yields:
         told.append(_shared(found.learnt))
     unpaced = [one for one in found.steps if TOLD_PACE in one.limiters]

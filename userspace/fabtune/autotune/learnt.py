@@ -44,6 +44,8 @@ class Learnt:
     # What single round trips showed, and whether a pace of that did not help.
     glimpsed_bit_per_s: float = 0.0
     glimpsed_in_vain: bool = False
+    # What might have helped, and is left alone for others' sake: a sentence on each.
+    left_alone: set[str] = attrs.field(factory=set)
 
     def saw(self, view: View) -> None:
         """Learn from one look."""

@@ -31,6 +31,7 @@ from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
+from fabtune.tune.shared_pace import spared
 
 # A new connection has found its window by then.
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
@@ -137,6 +138,7 @@ class TuningStep:
     def _any_rows(self) -> bool:
         """Tell whether there is anything to write."""
         rows = [row for one in self._ends() for row in self._rows(one)]
+        self.learnt.left_alone |= {text for plan in self._plans.values() for text in spared(plan.rows)}
         self._connects = any(row.tunable.effect != AT_ONCE for row in rows)
         if self._connects:
             # More is written then.

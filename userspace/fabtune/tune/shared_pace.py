@@ -18,7 +18,7 @@ from fabtune.model.device import Device
 from fabtune.model.observation import INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike, by_path
 from fabtune.tune.path_choice import SITE_RTT_MS
-from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Plan, Row
 
 # What each limits, and the parameter by which the user answers for the others.
 _OVERRIDES = {"connection.pacing": "share_portal", "qdisc.maxrate": "share_nic"}
@@ -116,6 +116,13 @@ def others(row: Row, seen: Iterable[Observation]) -> str:
             ours |= {_address(text) for text in (initiator and initiator.local, target and target.remote) if text}
     strangers = [peer for peer in row.peers if peer not in ours]
     return f"{strangers[0]}{f' and {len(strangers) - 1} more' if len(strangers) > 1 else ''}" if strangers else ""
+
+
+def spared(rows: Iterable[Row]) -> list[str]:
+    """Return a sentence on each row that would lift what limits, and is not written for others' sake."""
+    mine = (row for row in rows if row.state == REFUSED and row.peers is not None and row.device)
+    told = (row for row in mine if row.note.endswith(HELD_AS_WELL) or row.role == TARGET and row.note != NOT_LIMITED)
+    return [f"{row.tunable.name} of {row.device.label if row.device else ''} is left alone: {row.note}" for row in told]
 
 
 def _address(text: str) -> str:
