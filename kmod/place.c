@@ -111,8 +111,8 @@ bool fabstat_sees(const struct request *rq)
 }
 
 /*
- * No CPU's counters take part: there may be none on this one, and no memory for them. The number and
- * the times belong together, or the integral of the depth would be off by all of the uptime.
+ * No CPU's counters take part: there may be none on this one, and no memory for them. Number and
+ * times belong together, or the integral of the depth would be off by all of the uptime.
  */
 static DEFINE_RAW_SPINLOCK(forget_lock);
 

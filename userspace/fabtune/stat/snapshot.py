@@ -147,7 +147,7 @@ class Snapshot(Taken):
     @property
     def counting(self) -> bool:
         """Whether requests are counted: while the module is switched off, what is under way is not known either."""
-        return self.module["enabled"] == "1"
+        return self.module.get("enabled", "1") == "1"
 
 
 def text_snapshot(directory: Path = DIRECTORY) -> Snapshot:
