@@ -29,6 +29,7 @@ ONE_MEANING = {
 }
 # Public functions that share a name because they do one thing, each to what its module is about.
 ONE_ACT = {
+    "answers": "what a reader of an experiment asks first, answered from its points",
     "as_json": "what the module is about under the keys of its file",
     "begin": "what is written from now on, with nothing in it yet",
     "configure": "every verb's words, added to its parser",

@@ -22,7 +22,7 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import clients, earlier, expect, left_out
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.present import images_of, look_anew, origin_now
-from fabtune.experiment.settings import common, ops_of, ways_of
+from fabtune.experiment.settings import common, decided, ops_of, ways_of
 from fabtune.experiment.summary import CANNOT_BE_RIGHT, FAILED, LEFT_OUT, UNTOLD, Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
@@ -238,7 +238,7 @@ def summary_of(runs: Sequence[Run]) -> list[Summary]:
         if state.status == "failed":
             points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
         points += [_only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
-        rows += [(run.combination.factors, point) for point in points]
+        rows += [(run.combination.factors, point | decided(run.settings.workload)) for point in points]
     return summarise(rows)
 
 
@@ -305,8 +305,8 @@ def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpe
         state = run.state()
         points = _places(run) if state.status == "failed" else left_out.sifted(run.directory, state.points)[0]
         # A fleet's points do not say theirs.
-        seed = Point({"seed": run.settings.seed})
-        rows += [seed | point | run.combination.factors for point in points]
+        told = Point({"seed": run.settings.seed}) | decided(run.settings.workload)
+        rows += [told | point | run.combination.factors for point in points]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
 
 

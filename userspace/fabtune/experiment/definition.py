@@ -11,7 +11,7 @@ import attrs
 
 from fabtune.errors import InputError
 from fabtune.experiment.expect import Expectation, Text
-from fabtune.experiment.settings import check_settings, parse_settings
+from fabtune.experiment.settings import check_settings, figure_of, parse_settings
 from fabtune.host import userfile
 from fabtune.installed import data_dir
 from fabtune.model import typed
@@ -45,7 +45,8 @@ class Axes:
     """The axes of the chart."""
 
     x: str
-    y: str = "mb_per_s"
+    # '' for the figure that decides, which depends on the workload.
+    y: str = ""
     series: str | None = None
 
 
@@ -86,6 +87,7 @@ class Definition(_File):
             if factor is not None and factor not in self.factors:
                 allowed = f"one of the factors {', '.join(self.factors)}"
                 raise InputError(f"{self.path}: key '{key}': found {typed.describe(factor)}, allowed: {allowed}")
+        self._check_one_decides()
         if "seed" in self.factors and self.seeds > 1:
             # Each value and those that follow it would be measured: most of them several times, and counted so.
             raise InputError(
@@ -96,6 +98,17 @@ class Definition(_File):
             raise InputError(
                 f"{self.path}: {self.size} combinations x {self.seeds} seeds; at most {MAX_COMBINATIONS} "
                 "runs are allowed; shorten the lists of factors"
+            )
+
+    def _check_one_decides(self) -> None:
+        """Raise InputError for workloads that are not decided by one figure: no table, drawing or statement has two."""
+        # Of files made and removed there are no points at all: that is said of each combination.
+        figures = {name: figure_of(name) for name in self.factors.get("workload", ())}
+        if len({*figures.values()} - {"files_per_s"}) > 1:
+            found = ", ".join(f"{name} ({figure})" for name, figure in figures.items())
+            raise InputError(
+                f"{self.path}: factors.workload: found {found}, allowed: workloads that one figure decides; give each "
+                "figure an experiment of its own"
             )
 
     @property

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from fabtune.errors import InputError
 from fabtune.experiment import left_out
+from fabtune.experiment.settings import decided
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.host import userfile
 from fabtune.measure import resulttree
@@ -79,7 +80,10 @@ def _label(element: ElementTree.Element) -> str:
 def summary_in(index: ExperimentIndex) -> list[Summary]:
     """Return one row a combination and direction, of the runs as the index has them."""
     runs = [(cell.factors, run) for cell in index.combinations for run in cell.runs]
-    rows = [(factors, point) for factors, run in runs for point in run.points]
+    # What decides is what the workload declares now.
+    rows = [
+        (factors, point | decided(str(run.settings.get("workload")))) for factors, run in runs for point in run.points
+    ]
     return summarise(rows)
 
 

@@ -18,7 +18,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.experiment.summary import rounded_of
 from fabtune.model.judgement import ALPHA
-from fabtune.model.results import PointRow
+from fabtune.model.results import THROUGHPUT, PointRow, decides
 from fabtune.model.statistics import mean_interval
 from fabtune.model.untouched import refuse_default
 
@@ -35,7 +35,8 @@ class Expectation:
     """One statement about the points of an experiment: an ``[[expect]]`` table."""
 
     says: str
-    figure: str = "mb_per_s"
+    # '' for the one that decides, which depends on the workload.
+    figure: str = ""
     where: dict[str, Text] = attrs.field(factory=dict)
     of: dict[str, Text] = attrs.field(factory=dict)
     to: dict[str, Text] = attrs.field(factory=dict)
@@ -86,6 +87,8 @@ def judge(
     together are wrong in at most 5 % of all cases.  One seed has no interval: it is taken at its word.  Of a fleet the
     statement is about all hosts together, unless it names the `host`.
     """
+    if not expectation.figure:
+        expectation = attrs.evolve(expectation, figure=decides(rows[0]) if rows else THROUGHPUT)
     if not any("host" in side for side in _sides(expectation)):
         rows = [row for row in rows if row.get("host", EVERY_HOST) == EVERY_HOST]
     named = {*expectation.of, *expectation.to, *([expectation.along] if expectation.along else [])}

@@ -16,7 +16,7 @@ from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
-from fabtune.model.results import Point
+from fabtune.model.results import DECIDED_BY, THROUGHPUT, Point, PointRow, decides
 from fabtune.report import answers, demo, figure, results_pages, suite
 from fabtune.report.table import Cell, Column, Table, decimals
 
@@ -74,7 +74,8 @@ def of_lab(
     if part:
         facts |= {"runs": part}
     kept = results.keep_points(points, out)
-    if not wanted.plot:
+    rows, factors = [one.row for one in found], tuple(wanted.factors)
+    if not wanted.plot and all(one.decides == THROUGHPUT for one in found):
         return Published(
             points=points,
             tables=tuple(demo.tables(points)),
@@ -83,14 +84,14 @@ def of_lab(
             page=demo.write(points, facts, [command], out),
             kept=kept,
         )
-    rows, factors = [one.row for one in found], tuple(wanted.factors)
     said = [(one.says, one.holds, one.found) for one in verdicts]
+    first = answers.as_lines(figure.answers(rows, factors, said))
     return Published(
         points=points,
         tables=(figure.table(wanted.summary, rows, factors),),
-        texts=tuple(figure.reasons(rows, factors)),
+        texts=(*figure.reasons(rows, factors), *([] if wanted.plot else first)),
         part=part,
-        page=figure.write(rows, factors, _plot(wanted, wanted.plot), said, facts, [command], out),
+        page=figure.write(rows, factors, _plot(wanted, rows), said, facts, [command], out),
         kept=kept,
     )
 
@@ -103,9 +104,21 @@ def _images(wanted: Definition, found: Sequence[Summary]) -> list[str]:
     ]
 
 
-def _plot(wanted: Definition, axes: Axes) -> figure.Plot:
+def _plot(wanted: Definition, rows: Sequence[PointRow]) -> figure.Plot:
+    """Return what the drawings show: without a word, the figure that decides."""
+    axes = wanted.plot or _axes(wanted)
+    y = axes.y or (decides(rows[0]) if rows else THROUGHPUT)
+    if axes.x not in wanted.factors:
+        return figure.Plot(axes.x, y, None, {str(row.get(axes.x)): 1.0 for row in rows}, False, True)
     numbers, words = wanted.numbers(axes.x), wanted.is_of_words(axes.x)
-    return figure.Plot(axes.x, axes.y, axes.series, numbers, min(numbers.values()) > 0 and not words, words)
+    return figure.Plot(axes.x, y, axes.series, numbers, min(numbers.values()) > 0 and not words, words)
+
+
+def _axes(wanted: Definition) -> Axes:
+    """Return what the drawings of a definition that says nothing of them are over."""
+    others = [name for name in wanted.factors if name != "profile"]
+    x = "rtt" if "rtt" in others else next(iter(others), "profile")
+    return Axes(x=x, series="profile" if "profile" in wanted.factors and x != "profile" else None)
 
 
 def of_fleet(found: Sequence[Summary], part: str, out: Path) -> Published:
@@ -125,7 +138,8 @@ def of_fleet(found: Sequence[Summary], part: str, out: Path) -> Published:
 def _fleet_table(found: Sequence[Summary]) -> Table:
     """Return what each host reached at each point: what varies beside profile and op has a column, too."""
     names = [name for name in dict.fromkeys(name for one in found for name in one.factors) if name not in _POINT]
-    columns = (*_FLEET[: len(_POINT)], *(Column(name, name) for name in names), *_FLEET[len(_POINT) :])
+    by = [Column("decided by", DECIDED_BY)] if any(DECIDED_BY in one.point for one in found) else []
+    columns = (*_FLEET[: len(_POINT)], *(Column(name, name) for name in names), *_FLEET[len(_POINT) :], *by)
     rows = ({**one.published, **{name: one.factors.get(name) for name in names}} for one in found)
     return Table(
         "All initiators at once", columns, tuple(tuple(row.get(column.key) for column in columns) for row in rows),

@@ -9,7 +9,7 @@ from fabtune.lab import fabrics
 from fabtune.measure import workload
 from fabtune.model import factors
 from fabtune.model.factors import FACTORS, Settings, shown_profile
-from fabtune.model.results import Point
+from fabtune.model.results import DECIDED_BY, THROUGHPUT, Point
 
 # The factors that set a workload's parameters of these names.
 OF_WORKLOAD = {
@@ -43,9 +43,15 @@ def _own_values(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _figure_of(name: str) -> str:
-    """Return the figure that decides a comparison of a workload."""
-    return "mb_per_s" if name == "net" else workload.load(name).primary
+def figure_of(name: str) -> str:
+    """Return the figure that decides a comparison of a workload, throughput for one that is none of ours."""
+    return workload.load(name).primary if name in workload.names() else THROUGHPUT
+
+
+def decided(name: str) -> Point:
+    """Return what the points of a workload say of the figure that decides; nothing where that is throughput."""
+    figure = figure_of(name)
+    return Point({} if figure == THROUGHPUT else {DECIDED_BY: figure})
 
 
 def ops_of(settings: Settings) -> tuple[str, ...]:
@@ -84,7 +90,7 @@ def check_settings(settings: Settings, where: str) -> None:
     _check_fabric(settings, where)
     if settings.workload not in (known := ("net", *workload.names())):
         raise InputError(f"{where}: no workload '{settings.workload}': known are {', '.join(known)}")
-    if _figure_of(settings.workload) == "files_per_s":
+    if figure_of(settings.workload) == "files_per_s":
         raise InputError(
             f"{where}: workload = {settings.workload}: found files that are made and removed, expected data that is "
             f"moved, of which points are; `fabtune measure {settings.workload}` measures it on one host"

@@ -14,19 +14,17 @@ import attrs
 
 from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together
-from fabtune.model.results import Point
+from fabtune.model.results import THROUGHPUT, Point, better_way, decides
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 
-# What is looked at first, and judged: declared before any run.
-PRIMARY = "mb_per_s"
 # Figures that get an interval; of the others the median is all that is said.
 _MEASURED = (
-    PRIMARY, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
+    THROUGHPUT, "fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb", "oldest_s", "slowest_mb_per_s", "files_per_s",
 )  # fmt: skip
-# What is judged beside it, a family of its own; of these the CPU time is what a gain costs.
+# What is judged beside what decides, a family of its own; of these the CPU time is what a gain costs.
 _CPU = "cpu_s_per_gb"
 _BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
@@ -50,7 +48,7 @@ class Summary:
     """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
 
     The point has as ``failed`` and ``left_out`` how many others there are, and no figures where there are others alone.
-    `by_seed` are the values of the figures that are judged.
+    `by_seed` are the values of the figures that are judged, of which the workload's own, `decides`, is looked at first.
     """
 
     factors: dict[str, str]
@@ -67,7 +65,7 @@ class Summary:
         """The point beside those factors that its own values do not name."""
         return Point(dict(self.point.unsaid(self.factors))) | self.point
 
-    def unfair(self, figure: str = PRIMARY) -> str:
+    def unfair(self, figure: str) -> str:
         """Return why its runs are no fair sample of a figure; nothing where they are."""
         name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
         ended, told = int(self.point["seeds"]), len(self.by_seed[figure])
@@ -76,16 +74,21 @@ class Summary:
         if out and failed + out == runs:
             whose = counted(runs, "run")
             said.append(f"{out} of {whose} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}")
-        if said or figure == PRIMARY or told == ended:
+        if said or figure == THROUGHPUT or told == ended:
             return "; ".join(said)
         if not told:
             return f"no run of {name} tells it"
         return f"{ended - told} of {ended} runs of {name} do not tell it; the others are no fair sample"
 
     @property
+    def decides(self) -> str:
+        """The figure that decides a comparison of the row with another."""
+        return decides(self.point)
+
+    @property
     def tells(self) -> bool:
         """Whether there is a figure to judge, or a run that should have left one."""
-        return bool(self.by_seed[PRIMARY]) or FAILED in self.point or LEFT_OUT in self.point
+        return bool(self.by_seed[THROUGHPUT]) or FAILED in self.point or LEFT_OUT in self.point
 
     @property
     def _others(self) -> tuple[str, ...]:
@@ -119,7 +122,9 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
     untold = [point[UNTOLD] for point in every if UNTOLD in point]
     merged: dict[str, Value | None] = {}
     if not points:
-        merged = {name: value for name, value in every[0].items() if name not in (UNTOLD, _OF_SEED)} | {PRIMARY: None}
+        merged = {name: value for name, value in every[0].items() if name not in (UNTOLD, _OF_SEED)} | {
+            THROUGHPUT: None
+        }
     for name in dict.fromkeys(name for point in points for name in point if name != _OF_SEED):
         values = [point[name] for point in points if point.get(name) is not None]
         if not values or not all(isinstance(value, int | float) for value in values):
@@ -142,7 +147,7 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
             for number, point in enumerate(points, 1)
             if point.get(figure) is not None
         }
-        for figure in (PRIMARY, *_BESIDE)
+        for figure in (THROUGHPUT, *_BESIDE)
     }
     return Summary(factors, Point(merged), by_seed)
 
@@ -157,7 +162,7 @@ def _most_said(points: Sequence[Point]) -> str | None:
     names = [re.sub(r"[0-9.]+", "", str(point[_LIMITS])) for point in points]
     most = max(dict.fromkeys(names), key=names.count)
     alike = [point for point, name in zip(points, names, strict=True) if name == most]
-    said = str(sorted(alike, key=lambda one: one.number(PRIMARY))[len(alike) // 2][_LIMITS])
+    said = str(sorted(alike, key=lambda one: one.number(THROUGHPUT))[len(alike) // 2][_LIMITS])
     return said if len(alike) == len(points) else f"{said}; so with {len(alike)} of {len(points)} seeds"
 
 
@@ -187,9 +192,10 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     pairs = [(row, base) for row in rows if (base := bases.get(row._others)) and base is not row]
     held = [(row, base) for row, base in pairs if base.tells and row.tells]
     gains: dict[int, dict[str, Value | None]] = {}
-    primary = [(row, _sides(PRIMARY, base, row)) for row, base in held]
+    primary = [(row, _sides(row.decides, base, row)) for row, base in held]
     for (row, sides), judgement in zip(primary, judge_together([sides for _, sides in primary]), strict=True):
-        gain = row.point[PRIMARY] / statistics.median(sides.a) if sides.a and statistics.median(sides.a) else None
+        there, before = row.point[row.decides], statistics.median(sides.a) if sides.a else 0
+        gain = there / before if there is not None and before else None
         gains[id(row)] = {
             "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
             "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
@@ -198,7 +204,7 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
         (row, figure, _sides(figure, base, row))
         for row, base in held
         for figure in _BESIDE
-        if base.by_seed[figure] or row.by_seed[figure]
+        if figure != row.decides and (base.by_seed[figure] or row.by_seed[figure])
     ]
     for (row, figure, _), judgement in zip(beside, judge_together([one[-1] for one in beside]), strict=True):
         if figure == _CPU:
@@ -215,9 +221,8 @@ def _sides(figure: str, base: Summary, row: Summary) -> Sides:
     of_base, of_row = base.by_seed[figure], row.by_seed[figure]
     seeds = sorted(of_base.keys() & of_row.keys())
     a, b = (tuple(found[seed] for seed in seeds) for found in (of_base, of_row))
-    better, rounded = 1 if figure == PRIMARY else -1, 2 * rounded_of(figure)
     unfair = base.unfair(figure) or row.unfair(figure)
-    return Sides(a=a, b=b, better=better, paired=True, rounded=rounded, unfair=unfair)
+    return Sides(a=a, b=b, better=better_way(figure), paired=True, rounded=2 * rounded_of(figure), unfair=unfair)
 
 
 def _rounded(value: float | None) -> float | None:

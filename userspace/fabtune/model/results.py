@@ -19,8 +19,22 @@ Status = Literal["measured", "failed", "refused", "not run"]
 
 # What ``bound_by`` says of a point whose bound is the rate of the target's disk.
 BY_DISK = "disk"
+# What decides a comparison of points, unless they say otherwise; declared before any run.
+THROUGHPUT = "mb_per_s"
+# Under which name a point says what does.
+DECIDED_BY = "decided_by"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
+
+
+def decides(point: PointRow) -> str:
+    """Return the figure that decides a comparison of a point with another: what its workload declares."""
+    return str(point.get(DECIDED_BY) or THROUGHPUT)
+
+
+def better_way(figure: str) -> int:
+    """Return +1 for a figure of which more is better, -1 for one of which less is."""
+    return 1 if figure == THROUGHPUT else -1
 
 
 @attrs.frozen(eq=False)

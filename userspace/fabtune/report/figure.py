@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 
-from fabtune.model.results import BY_DISK, PointRow
+from fabtune.model.results import BY_DISK, DECIDED_BY, THROUGHPUT, PointRow, better_way, decides
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
@@ -40,6 +40,7 @@ _FIGURES = (
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
+    Column("decided by", DECIDED_BY),
     Column("of", "fraction_of_bound", "bound", percent),
     Column("Mathis", "mathis_mb_per_s", "MB/s", decimals(1)),
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
@@ -155,12 +156,12 @@ def write(
     lead = ". ".join(str(facts[name]) for name in ("source", "runs") if facts.get(name))
     html = page.render(
         str(facts["experiment"]), lead, sections, facts, commands,
-        answers=_answers(rows, factors, verdicts),
+        answers=answers(rows, factors, verdicts),
     )  # fmt: skip
     return page.write(html, out / "figures.html")
 
 
-def _answers(
+def answers(
     rows: Sequence[PointRow], factors: Sequence[str], verdicts: Sequence[tuple[str, bool | None, str]]
 ) -> list[Answer]:
     """Return what stands first: what a profile gained, or whether all is as expected, how surely, and what limits."""
@@ -169,6 +170,7 @@ def _answers(
     varying = _varying(counting, factors)
     seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
     how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
+    how_sure += _said_of_what_decides(rows)
     found: list[Answer] = []
     gaining = [row for row in counting if row.get("verdict")]
     profiles = list(dict.fromkeys(str(row["profile"]) for row in counting if row.get("profile")))
@@ -192,7 +194,9 @@ def _answers(
     if not told:
         found = [Answer("Did it help?", _compared(profiles, varying, bool(verdicts))), *found]
         found.append(Answer("How sure?", how_sure))
-    bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
+    # A load that sends what it is told to stays below its bound for that alone.
+    held = [row for row in shown if decides(row) == THROUGHPUT]
+    bound = [row for row in held if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
         reached = [
             Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row)) for row in bound
@@ -220,6 +224,13 @@ def _compared(profiles: Sequence[str], varying: Sequence[str], expected: bool) -
     return f"{text} Compared are {' and '.join(names)}, {by}." if names else text
 
 
+def _said_of_what_decides(rows: Sequence[PointRow]) -> str:
+    """Return which figure the verdicts are of where it is not throughput, and which way it is better."""
+    figures = dict.fromkeys(decides(row) for row in rows if decides(row) != THROUGHPUT)
+    words = (_label(figure).partition(", ") for figure in figures)
+    return "".join(f" What decides is {what}, of which less is better." for what, _, _ in words)
+
+
 def _words(factor: str) -> str:
     return _FACTOR_WORDS.get(factor, factor.replace("_", " "))
 
@@ -227,7 +238,7 @@ def _words(factor: str) -> str:
 def _gain(where: str, row: PointRow) -> Gain:
     return Gain(
         where=where, verdict=str(row["verdict"]), why=str(row.get("why") or ""),
-        ratio=row.get("gain"), low=row.get("gain_low"), high=row.get("gain_high"),
+        ratio=row.get("gain"), low=row.get("gain_low"), high=row.get("gain_high"), better=better_way(decides(row)),
     )  # fmt: skip
 
 
@@ -265,7 +276,7 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
             continue
         heading = f"{title}: {_label(key)} over {_words(plot.x)}"
         caption = f"{heading}. Marks are medians over the seeds, bars their 95 % intervals."
-        if key == "mb_per_s":
+        if key == THROUGHPUT and decides(mine[0]) == THROUGHPUT:
             most = max(y for one in series for _, y in one.points)
             series = [*series, *_laws(mine, plot)]
             limits = sorted(
