@@ -11,7 +11,7 @@ from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import blktrace, replay
+from fabtune.measure import blktrace, measured, replay
 from fabtune.measure.arrivals import Arrival
 from fabtune.measure.target import Target
 from fabtune.model import runrecord
@@ -125,6 +125,20 @@ def test_what_was_changed_and_how_the_times_were_held_is_said() -> None:
     said: Any = runs.as_json(record)["steps"]
     assert said[0]["replayed"]["folded"] == 1 and said[0]["behind_max_ms"] == 1.5
     assert runrecord.read(runrecord.as_json(record), "x").steps[0].replayed == record.steps[0].replayed
+
+
+def test_a_trace_that_ends_in_a_burst_keeps_its_latencies() -> None:
+    """50 of 250 requests left within 50 us at its end and took 10 ms: "cannot tell the latency; offer less"."""
+    sent = Offered(250, 200, 0.996, 51, 0, 10_000, 20_000, 1_500_000)
+    record: Any = with_step(make_record(1), offered=sent, replayed=Replayed("t.bin", "ab", "8,16", 250, 0, 0, 0))
+    assert measured.latencies(record.steps[0], "read").quantile_ns(0.5) is not None
+    (sentence,) = openloops.said(record)
+    # What was under way at the end is said: of a path slower than the traced one it is most.
+    assert "50 of 250 came back after the trace's end; latency counts from the instant" in sentence
+    assert "offer less" not in sentence and "reached" not in sentence
+    assert runs.as_json(record)["steps"][0]["latency"] == "from the instant"  # type: ignore[call-overload, index]
+    page = openloops.section([record])
+    assert page is not None and page.tables[0].rows[0][-1] == "from the instant"
 
 
 @pytest.mark.parametrize(

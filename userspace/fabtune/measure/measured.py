@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.model.offered import tells_latency
 from fabtune.model.runrecord import Readings, Sample, StepResult
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, Histogram, diff, parse
@@ -317,8 +318,8 @@ def latencies(result: StepResult, op: str) -> Latencies:
     """
     if result.offered:
         # From the instant at which each was to leave.
-        kept_up = result.offered.kept_up
-        return Latencies(result.document.bins(op)) if kept_up else Latencies({}, unknown=_NOT_REACHED)
+        told = tells_latency(result.offered, result.replayed)
+        return Latencies(result.document.bins(op)) if told else Latencies({}, unknown=_NOT_REACHED)
     interval = seen(result) if on_device(result) else None
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)

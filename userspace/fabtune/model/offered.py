@@ -56,3 +56,11 @@ class Replayed:
     folded: int
     aligned: int
     left_out: int
+
+
+def tells_latency(sent: Offered, replayed: Replayed | None) -> bool:
+    """Return whether what the requests took is known of the load, and not only of when it happened to end.
+
+    A trace's end is its own, and all of its requests were waited for.
+    """
+    return sent.kept_up or replayed is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.model.document import Json
-from fabtune.model.offered import Offered, Replayed
+from fabtune.model.offered import Offered, Replayed, tells_latency
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report.page import Section
@@ -28,7 +28,7 @@ _TOLD, _NOT_TOLD = "from the instant", "cannot tell"
 def said(record: RunRecord) -> list[str]:
     """Return a sentence for each open loop of a run."""
     return [
-        f"{result.name}: {_sentence(result.offered)}"
+        f"{result.name}: {_sentence(result.offered, result.replayed)}"
         + (f" {_replay(result.replayed, result.offered)}" if result.replayed else "")
         for result in record.steps
         if result.offered
@@ -48,30 +48,35 @@ def _replay(found: Replayed, sent: Offered) -> str:
     return f"{told}they left {delays} ms (p50/p99/most) after their instants."
 
 
-def _sentence(found: Offered) -> str:
-    rates = f"open loop, {found.per_s:.1f} requests/s offered, {found.reached_per_s:.1f} reached"
-    if found.kept_up:
-        return f"{rates}; latency counts from the instant at which a request was to leave."
+def _sentence(found: Offered, replayed: Replayed | None) -> str:
+    offered, counts = f"open loop, {found.per_s:.1f} requests/s offered", "latency counts from the instant at which"
+    rates = f"{offered}, {found.reached_per_s:.1f} reached"
+    if replayed:
+        after = f"{max(0, found.requests - found.completed)} of {found.requests}"
+        rates = f"{offered}, {after} came back after the trace's end"
+    if tells_latency(found, replayed):
+        return f"{rates}; {counts} a request was to leave."
     return f"{rates}: cannot tell the latency, which grew for as long as the load lasted; offer less."
 
 
 def section(records: Sequence[RunRecord]) -> Section | None:
     """Return a row for each open loop; None without any."""
     rows = tuple(
-        (record.file, result.name, *_row(result.offered))
+        (record.file, result.name, *_row(result.offered, result.replayed))
         for record in records
         for result in record.steps
         if result.offered
     )
     text = "Requests left at instants given beforehand, and what each took counts from its instant. Where fewer came "
-    text += "back than were sent, latency grew for as long as the load lasted, and is not said."
+    text += "back than were sent, latency grew for as long as the load lasted, and is not said; a trace has an end of "
+    text += "its own, and what its requests took is."
     return Section("Open loops", text, tables=(Table("Open loops", _COLUMNS, rows, group_by=1),)) if rows else None
 
 
-def _row(found: Offered) -> tuple[Cell, ...]:
+def _row(found: Offered, replayed: Replayed | None) -> tuple[Cell, ...]:
     return (
         found.per_s, found.reached_per_s, found.most_outstanding, found.behind_p99_ns / 1e6, found.late_p99_ns / 1e6,
-        _TOLD if found.kept_up else _NOT_TOLD,
+        _TOLD if tells_latency(found, replayed) else _NOT_TOLD,
     )  # fmt: skip
 
 
@@ -80,7 +85,7 @@ def as_json(found: Offered | None, replayed: Replayed | None) -> dict[str, Json]
     if found is None:
         return {}
     names = [column.key for column in _COLUMNS[2:]]
-    told: dict[str, Json] = dict(zip(names, _row(found), strict=True))
+    told: dict[str, Json] = dict(zip(names, _row(found, replayed), strict=True))
     if replayed:
         told["replayed"] = attrs.asdict(replayed)
     return told | {"behind_p50_ms": found.behind_p50_ns / 1e6, "behind_max_ms": found.behind_max_ns / 1e6}
