@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Open loops: requests leave at their instants whatever became of those before, and their times count from these."""
 
+import os
 import random
 import signal
 import statistics
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from run_records import make_record, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import checks, fio, measured, metrics, paced, paced_load, recordfile, workload
+from fabtune.measure import aio, checks, fio, measured, metrics, paced, paced_load, recordfile, workload
 from fabtune.measure.arrivals import Arrival, packed, unpacked
 from fabtune.measure.open_loop import OpenLoop
 from fabtune.measure.workload import Place
@@ -54,13 +56,21 @@ class Clock:
 class StallingRing:
     """A device that takes `took_ns` for a request, and answers none from `stall[0]` to `stall[1]`."""
 
-    def __init__(self, clock: Clock, took_ns: int, stall: tuple[int, int], blocks_ns: int = 0) -> None:
+    def __init__(
+        self, clock: Clock, took_ns: int, stall: tuple[int, int], blocks_ns: int = 0, making_ns: int = 0
+    ) -> None:
         self.clock, self.took_ns, self.stall, self.blocks_ns = clock, took_ns, stall, blocks_ns
+        self.making_ns = making_ns
         self.ends: list[tuple[int, int, int]] = []
+        self.lengths: dict[int, int] = {}
 
-    def submit(self, slot: int, offset: int, length: int, *, write: bool) -> None:
+    def prepare(self, slot: int, offset: int, length: int, *, write: bool) -> None:
+        self.clock.now += self.making_ns
+        self.lengths[slot] = length
+
+    def submit(self, slot: int) -> None:
         end = self.clock.now + self.took_ns
-        self.ends.append((self.stall[1] if self.stall[0] <= end < self.stall[1] else end, slot, length))
+        self.ends.append((self.stall[1] if self.stall[0] <= end < self.stall[1] else end, slot, self.lengths.pop(slot)))
         self.clock.now += self.blocks_ns
 
     def wait(self, timeout_ns: int | None) -> Iterator[tuple[int, int]]:
@@ -71,14 +81,17 @@ class StallingRing:
         return iter([(slot, length) for _, slot, length in ended])
 
 
-def run(monkeypatch: pytest.MonkeyPatch, slots: int, *, stall_ms: int = 0, blocks_ns: int = 0) -> Any:
+def run(
+    monkeypatch: pytest.MonkeyPatch, slots: int, *, stall_ms: int = 0, blocks_ns: int = 0, making_ns: int = 0,
+    apart_ms: int = 10,
+) -> Any:  # fmt: skip
     """What the generator says of a request every 10 ms, of 1 ms each, for 1 s after a ramp of 100 ms."""
     clock = Clock()
     monkeypatch.setattr(paced, "time", clock)
     begin = paced._HEAD_START_NS + 300 * MS
-    ring: Any = StallingRing(clock, MS, (begin, begin + stall_ms * MS), blocks_ns)
+    ring: Any = StallingRing(clock, MS, (begin, begin + stall_ms * MS), blocks_ns, making_ns)
     pacer = paced._Pacer(ring, slots, 100 * MS, 1000 * MS)
-    pacer.run(iter([Arrival(number * 10 * MS, 0, 512, False) for number in range(110)]))
+    pacer.run(iter([Arrival(number * apart_ms * MS, 0, 512, False) for number in range(1100 // apart_ms)]))
     return pacer.figures()
 
 
@@ -104,6 +117,42 @@ def test_what_the_device_held_up_is_not_the_generators_doing(monkeypatch: pytest
     assert said["offered"]["behind_p50_ns"] > 200 * MS and said["offered"]["late_p99_ns"] == 0
     # What came back meanwhile is seen between two that are due: 15 ms each.
     assert said["offered"]["completed"] == pytest.approx(66, abs=2)
+
+
+def test_what_making_a_request_takes_is_the_generators_doing_not_the_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 writes of 1 MiB at once: 4 ms for each one's random bytes were the device's, "by itself" said 0.15 ms."""
+    said = run(monkeypatch, 1024, making_ns=4 * MS, apart_ms=2)
+    # Two are due for each that is made: they leave later and later, all of it by the generator's own doing.
+    assert said["offered"]["behind_p50_ns"] > 200 * MS
+    assert said["offered"]["late_p99_ns"] == said["offered"]["behind_p99_ns"]
+    # Between requests there is time for it.
+    said = run(monkeypatch, 1024, making_ns=4 * MS)
+    assert said["offered"]["behind_p99_ns"] == 0 == said["offered"]["late_p99_ns"]
+
+
+def test_no_request_waits_for_random_bytes_and_none_is_written_twice_or_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slot's buffer was filled once: a write sent what the slot had read, the next one the same again."""
+    place = Path("/var/tmp") / f"fabtune-{tmp_path.name}-{time.monotonic_ns()}"
+    place.write_bytes(was := random.Random(1).randbytes(1 << 20))
+    descriptor = os.open(place, os.O_DIRECT | os.O_RDWR)
+    try:
+        ring = aio.Ring(descriptor, 1, longest=(4096, 65536))
+        monkeypatch.setattr(os, "urandom", None)
+        sent = [(0, 4096, False), *((65536 * (1 + n % 8), 65536, True) for n in range(300)), (4096, 4096, False)]
+        written = []
+        for offset, length, write in sent:
+            ring.prepare(0, offset, length, write=write)
+            ring.submit(0)
+            assert list(ring.wait(None)) == [(0, length)]
+            written += [place.read_bytes()[offset : offset + length]] if write else []
+    finally:
+        os.close(descriptor)
+        place.unlink()
+    blocks = [data[at : at + 4096] for data in written for at in range(0, 65536, 4096)]
+    assert len(set(blocks)) == len(blocks) == 4800 and was[:4096] not in blocks
+    assert all(len(zlib.compress(data)) > 65536 for data in written)
 
 
 def test_the_times_count_from_the_instants_on_a_real_file(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from fabtune.measure.arrivals import Arrival, unpacked
 
 # prctl's PR_SET_TIMERSLACK: a sleep ends when it is to, not up to 50 us later.
 _TIMERSLACK = 29
-# Where threads and the first buffers are made before the first request leaves.
+# What the first request is made in before it leaves.
 _HEAD_START_NS = 50_000_000
 OFFERED = "offered"
 
@@ -58,11 +58,14 @@ class _Pacer:
 
     def __init__(self, ring: Ring, slots: int, begin_ns: int, length_ns: int) -> None:
         self._ring, self._free = ring, list(range(slots))
+        # That of the request that is made and leaves next.
+        self._next: int | None = None
         self._begin_ns, self._length_ns = begin_ns, length_ns
         self._under_way: dict[int, Arrival] = {}
         self._start_ns = self._ready_ns = 0
         self._took, self._bytes = (_Times(), _Times()), [0, 0]
-        # How much later than its instant each left, and how much of that is our own doing.
+        # How much later than its instant each left, and how much of that is our own doing: a generator that costs
+        # nothing would have been ready for the next at _ready_ns.
         self._behind, self._late = _Times(), _Times()
         self._completed = self._most = 0
         self._stopped_ns: int | None = None
@@ -81,27 +84,31 @@ class _Pacer:
             if self._stopped_ns:
                 todo = None
             # One at a time: where more are due than the device takes, what comes back meanwhile is to be seen then.
-            if todo and self._free and self._start_ns + todo.at_ns <= time.monotonic_ns():
-                self._send(todo)
+            if todo and self._next is not None and self._start_ns + todo.at_ns <= time.monotonic_ns():
+                self._send(todo, self._next)
                 todo = next(arrivals, None)
-            wait_ns = self._start_ns + todo.at_ns - time.monotonic_ns() if todo and self._free else None
+            if todo and self._next is None and self._free:
+                self._next = self._free.pop()
+                self._ring.prepare(self._next, todo.offset, todo.length, write=todo.write)
+            wait_ns = self._start_ns + todo.at_ns - time.monotonic_ns() if todo and self._next is not None else None
             if todo or self._under_way:
                 self._collect(wait_ns)
 
-    def _send(self, arrival: Arrival) -> None:
-        slot = self._free.pop()
-        due_ns, now_ns = self._start_ns + arrival.at_ns, time.monotonic_ns()
+    def _send(self, arrival: Arrival, slot: int) -> None:
+        self._next = None
         self._under_way[slot] = arrival
         self._most = max(self._most, len(self._under_way))
-        self._ring.submit(slot, arrival.offset, arrival.length, write=arrival.write)
+        due_ns, now_ns = self._start_ns + arrival.at_ns, time.monotonic_ns()
+        self._ring.submit(slot)
+        # The device may have kept us: what is due meanwhile is not late by our doing.  All else that we do is.
+        held_ns, free_ns = time.monotonic_ns() - now_ns, max(due_ns, self._ready_ns)
+        self._ready_ns = free_ns + held_ns
         if self._measured(arrival.at_ns):
             self._behind.add(now_ns - due_ns)
-            self._late.add(max(0, now_ns - max(due_ns, self._ready_ns)))
-        # The device may have kept us: what is due meanwhile is not late by our doing.
-        self._ready_ns = time.monotonic_ns()
+            self._late.add(max(0, now_ns - free_ns))
 
     def _collect(self, wait_ns: int | None) -> None:
-        full = not self._free
+        full = self._next is None and not self._free
         ended = self._ring.wait(wait_ns)
         now_ns = time.monotonic_ns()
         for slot, done in ended:
@@ -152,7 +159,8 @@ def main() -> int:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
         descriptor = os.open(place, os.O_DIRECT | (os.O_RDWR if any(one.write for one in todo) else os.O_RDONLY))
-        ring = Ring(descriptor, slots)
+        longest = [max((one.length for one in todo if one.write is write), default=0) for write in (False, True)]
+        ring = Ring(descriptor, slots, (longest[0], longest[1]))
     except OSError as error:
         print(f"{place}: opening it for direct requests failed: {error.strerror}", file=sys.stderr)
         return 1
