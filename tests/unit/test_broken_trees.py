@@ -16,7 +16,7 @@ from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.experiment import batch, definition, present, results
+from fabtune.experiment import batch, definition, inventory, present, results
 from fabtune.measure import keptrun, recordfile
 from fabtune.model.results import Point
 from fabtune.model.runrecord import LAB_GUEST
@@ -533,12 +533,13 @@ def test_runs_of_a_fleet_are_by_the_real_clock(tmp_path: Path, capsys: pytest.Ca
     """Hosts' runs were sealed "virtual", the definition's default, and judged against the lab's."""
     (tmp_path / "exp.toml").write_text(TEXT)
     wanted = definition.load(str(tmp_path / "exp.toml"))
-    for name, hosts in (("fleet", ("one",)), ("lab", ())):
+    one = inventory.Inventory(tmp_path / "hosts.ini", ("one",), ("t",))
+    for name, hosts in (("fleet", one), ("lab", None)):
         out = tmp_path / name
         runs = batch.runs_of(wanted, wanted.combinations(), out, hosts)
         for number, run in enumerate(runs):
-            record = make_record(100.0 + number, run.settings.profile, start=float(len(hosts)))
-            recordfile.write(record, run.directory.joinpath(*hosts) / RECORD)
+            record = make_record(100.0 + number, run.settings.profile, start=float(len(run.hosts)))
+            recordfile.write(record, run.directory.joinpath(*run.hosts) / RECORD)
             run.keep([Point({"profile": run.settings.profile, "op": "read", "mb_per_s": 100.0})])
         results.write(results.of_experiment(wanted, runs, out, []), out)
     assert json_of(tmp_path / "fleet/index.json")["clock"] == json_of(tmp_path / "fleet" / WAN_1 / "run.json")[
@@ -548,7 +549,7 @@ def test_runs_of_a_fleet_are_by_the_real_clock(tmp_path: Path, capsys: pytest.Ca
         # Of older trees the note says virtual: nothing else is different, and nothing is measured again for that.
         for place in (tmp_path / "fleet").glob("*/run-*"):
             resealed(place, clock=sealed)
-        assert {run.state().status for run in batch.runs_of(wanted, wanted.combinations(), tmp_path / "fleet", ("one",))
+        assert {run.state().status for run in batch.runs_of(wanted, wanted.combinations(), tmp_path / "fleet", one)
                 } == {"measured"}  # fmt: skip
         capsys.readouterr()
         assert main(["compare", str(tmp_path / "fleet"), str(tmp_path / "lab")]) == ExitCode.USAGE

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fabtune.errors import InputError
-from fabtune.experiment import batch, definition, derived, publish, results
+from fabtune.experiment import batch, definition, derived, inventory, publish, results
 from fabtune.model.results import Point
 
 SLOW, QUICK = (100.0, 103.0, 97.0, 101.0, 99.0), (20.0, 20.5, 19.6, 20.2, 19.9)
@@ -21,7 +21,9 @@ def measured(
     path = tmp_path / "exp.toml"
     path.write_text(f'seeds = 5\nsummary = "given load"\n{text}')
     wanted = definition.load(str(path))
-    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out", hosts)
+    runs = batch.runs_of(
+        wanted, wanted.combinations(), tmp_path / "out", inventory.Inventory(path, hosts, ("t",)) if hosts else None
+    )
     for run in runs:
         p99_ms = (SLOW if run.settings.profile == "untouched" else wan)[run.number - 1]
         place: dict[str, Any] = {"profile": run.settings.profile, "op": "read"}

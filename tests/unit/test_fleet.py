@@ -120,7 +120,7 @@ def _runs(tmp_path: Path, rates: Sequence[float], more: str = "") -> tuple[defin
     path = tmp_path / "exp.toml"
     path.write_text(f'seeds = {len(rates)}\n[factors]\nprofile = ["wan"]\n[fixed]\nop = "read"\n{more}')
     wanted = definition.load(str(path))
-    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out", ("a",))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out", inventory.Inventory(path, ("a",), ("t",)))
     for run, rate in zip(runs, rates, strict=True):
         recordfile.write(make_record(rate, "wan"), run.directory / "a" / f"read{recordfile.SUFFIX}")
         (run.directory / "a" / "read.start.json").write_text(json.dumps(AT_ONCE))
@@ -284,3 +284,63 @@ def test_what_a_definition_expects_is_judged_of_all_hosts_together(
     asked = ["run", str(path), "--fleet", str(_inventory(tmp_path, hosts)), "--out", str(tmp_path / "out")]
     assert main(asked) == code
     assert f"{said}: a fast fleet (150)" in capsys.readouterr().out
+
+
+HOSTS = "[initiators]\na fabtune_device=/dev/sdb\n[targets]\nfiler1\n"
+
+
+def _fleet_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *seen: tuple[str, str]) -> list[str]:
+    """Return the words that measure a run with each disk, by its WWID, and kernel that one host is `seen` with."""
+    path, waiting = tmp_path / "exp.toml", list(seen)
+    path.write_text(f'seeds = {len(seen)}\n[factors]\nprofile = ["untouched"]\n[fixed]\nop = "read"\n')
+
+    def play(_: str, __: object, ___: object, directory: Path) -> None:
+        taken = make_record(100, "untouched", start=float(len(waiting)))
+        wwid, kernel = waiting.pop(0)
+        taken = attrs.evolve(taken, target=attrs.evolve(taken.target, wwid=wwid))
+        taken = attrs.evolve(taken, host=attrs.evolve(taken.host, kernel=kernel))
+        recordfile.write(taken, directory / "a" / f"read{recordfile.SUFFIX}")
+        (directory / "a" / "read.start.json").write_text(json.dumps(AT_ONCE))
+
+    monkeypatch.setattr(fleet, "_play", play)
+    return ["run", str(path), "--fleet", str(_inventory(tmp_path, HOSTS)), "--out", str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        (HOSTS, ""),
+        (HOSTS.replace("sdb", "sdc"), "the device was a: /dev/sdb, is a: /dev/sdc"),
+        (HOSTS.replace("filer1", "filer2"), "the target host was filer1, is filer2"),
+    ],
+)
+def test_what_was_measured_on_another_disk_or_target_is_measured_again(
+    hosts: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--resume kept /dev/sda's figures of filer1 as those of an inventory with /dev/sdb and filer2, without a word."""
+    asked = _fleet_of(tmp_path, monkeypatch, ("naa.1", "6.1"), ("naa.1", "6.1"))
+    assert main(asked) == 0
+    assert "kinds of" not in capsys.readouterr().err
+    _inventory(tmp_path, hosts)
+    assert main([*asked, "--resume", "--dry-run"]) == 0
+    told = capsys.readouterr()
+    assert told.out.count("run ") == (2 if said else 0) and told.err.count(said or "measured again") == 2 * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (("naa.2", "6.1"), "runs of 2 kinds of disk together: a: naa.1, a: naa.2"),
+        (("naa.1", "6.12"), "runs of 2 kinds of kernel together: a: 6.1, a: 6.12"),
+    ],
+)
+def test_one_name_of_a_device_that_was_two_disks_is_said(
+    other: tuple[str, str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = _fleet_of(tmp_path, monkeypatch, ("naa.1", "6.1"), other)
+    assert main(asked) == 0
+    assert said in " ".join(capsys.readouterr().err.split())

@@ -33,9 +33,8 @@ def run_experiment(args: argparse.Namespace) -> int:
         hosts = inventory.load(args.fleet)
     else:
         batch.check_profiles(wanted, cells)
-    named = hosts.initiators if hosts else ()
-    runs = batch.runs_of(wanted, cells, out, named)
-    every = batch.runs_of(wanted, wanted.combinations(), out, named)
+    runs = batch.runs_of(wanted, cells, out, hosts)
+    every = batch.runs_of(wanted, wanted.combinations(), out, hosts)
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
@@ -49,11 +48,11 @@ def run_experiment(args: argparse.Namespace) -> int:
     except BaseException:
         # The tree shows which runs are there and which failed; what is wrong with it must not hide why it is so.
         try:
-            _write_tree(args, wanted, runs, every, named, out)
+            _write_tree(args, wanted, runs, every, hosts, out)
         except (FabtuneError, OSError) as error:
             console.say(f"fabtune: {error}")
         raise
-    _write_tree(args, wanted, runs, every, named, out)
+    _write_tree(args, wanted, runs, every, hosts, out)
     return _code(verdicts)
 
 
@@ -92,7 +91,7 @@ def _write_tree(
     wanted: Definition,
     runs: list[batch.Run],
     every: list[batch.Run],
-    hosts: tuple[str, ...],
+    hosts: inventory.Inventory | None,
     out: Path,
 ) -> None:
     """Write the pages and the index of what is there now; say what is wrong with it, and what is kept of earlier."""

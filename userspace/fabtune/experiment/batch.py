@@ -21,6 +21,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import clients, earlier, expect, left_out
 from fabtune.experiment.definition import Combination, Definition
+from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import common, decided, ops_of, ways_of
 from fabtune.experiment.summary import CANNOT_BE_RIGHT, FAILED, LEFT_OUT, UNTOLD, Summary, summarise
@@ -65,13 +66,17 @@ class RunState:
 
 @attrs.frozen
 class Run:
-    """One run of a combination, `number` from 1 on, and where its files are; `hosts` of a fleet measure it, if any."""
+    """One run of a combination, `number` from 1 on, and where its files are; a `fleet` measures it, if any."""
 
     combination: Combination
     number: int
     directory: Path
     clock: str = "virtual"
-    hosts: tuple[str, ...] = ()
+    fleet: Inventory | None = None
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return self.fleet.initiators if self.fleet else ()
 
     @property
     def name(self) -> str:
@@ -91,7 +96,7 @@ class Run:
     @property
     def origin(self) -> Origin:
         """What the run comes from if it is measured now."""
-        return origin_now(self.settings, self.clock, self.hosts)
+        return origin_now(self.settings, self.clock, self.fleet)
 
     @property
     def ended(self) -> bool:
@@ -120,11 +125,11 @@ class Run:
         """Why the run failed before it was measured; nothing where it did not, or where that is not known."""
         return earlier.failure(self.directory, self.tree)
 
-    def keep(self, points: Sequence[Point]) -> None:
-        """Write what the run measured, which ends it well; its other files are there already."""
+    def keep(self, points: Sequence[Point], disks: tuple[str, ...] = (), kernel: str = "") -> None:
+        """Write what the run measured, on a fleet with which disks and kernels; its other files are there already."""
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / keptrun.POINTS).write_text(keptrun.as_text(points))
-        keptrun.seal(self.directory, self.origin)
+        keptrun.seal(self.directory, attrs.evolve(self.origin, disks=disks, kernel=kernel or self.origin.kernel))
 
 
 def _last_said(directory: Path) -> str:
@@ -134,11 +139,13 @@ def _last_said(directory: Path) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def runs_of(definition: Definition, cells: Sequence[Combination], out: Path, hosts: tuple[str, ...] = ()) -> list[Run]:
-    """Return every run of `cells`, all with one seed before the next; no clock but the real one runs on `hosts`."""
-    clock = "real" if hosts else definition.clock
+def runs_of(
+    definition: Definition, cells: Sequence[Combination], out: Path, fleet: Inventory | None = None
+) -> list[Run]:
+    """Return every run of `cells`, all with one seed before the next; no clock but the real one runs on a fleet."""
+    clock = "real" if fleet else definition.clock
     return [
-        Run(cell, number, out / cell.name / f"run-{number}", clock, hosts)
+        Run(cell, number, out / cell.name / f"run-{number}", clock, fleet)
         for number in range(1, definition.seeds + 1)
         for cell in cells
     ]

@@ -33,6 +33,7 @@ from fabtune.installed import data_dir
 from fabtune.measure import interleave, measured, metrics, recordfile, workload
 from fabtune.model import typed
 from fabtune.model.document import printed
+from fabtune.model.origin import each
 from fabtune.model.results import Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
@@ -132,11 +133,27 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
     untouched = settings.profile == UNTOUCHED
     try:
-        run.keep(_measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress))
+        points = _measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress)
+        run.keep(points, *_seen(run, inventory))
     except KeyboardInterrupt:
         # What somebody ended has not failed.
         shutil.rmtree(run.directory)
         raise
+
+
+def _seen(run: Run, inventory: Inventory) -> tuple[tuple[str, ...], str]:
+    """Return which disks the devices of the hosts were while a run was measured, and which kernels the hosts had.
+
+    A name may be another disk's the next time.
+    """
+    disks: set[tuple[str, str]] = set()
+    kernels: set[tuple[str, str]] = set()
+    for host in inventory.initiators:
+        for path in sorted((run.directory / host).glob(f"*{recordfile.SUFFIX}")):
+            taken = recordfile.read(path)
+            disks.add((host, taken.target.wwid))
+            kernels.add((host, taken.host.kernel))
+    return each(disks), ", ".join(each(kernels))
 
 
 def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any], progress: Progress) -> list[Point]:

@@ -15,11 +15,12 @@ GROUPS = ("initiators", "targets")
 
 @attrs.frozen
 class Inventory:
-    """Hosts by role; `path` is what Ansible reads."""
+    """Hosts by role; `path` is what Ansible reads, `devices` what each initiator loads, in their order."""
 
     path: Path
     initiators: tuple[str, ...]
     targets: tuple[str, ...]
+    devices: tuple[str, ...] = ()
 
 
 def load(path: Path, *, loaded: bool = True) -> Inventory:
@@ -48,7 +49,8 @@ def load(path: Path, *, loaded: bool = True) -> Inventory:
                 f"--fleet {path}: initiator '{host}' has no fabtune_device; expected the block device or directory "
                 "to load, such as /dev/disk/by-path/ip-10.0.0.1:3260-iscsi-...-lun-0"
             )
-    return Inventory(path.resolve(), roles["initiators"], roles["targets"])
+    devices = tuple(str(variables.get(host, {}).get("fabtune_device", "")) for host in roles["initiators"])
+    return Inventory(path.resolve(), roles["initiators"], roles["targets"], devices)
 
 
 def _hosts(found: dict[str, Any], group: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from fabtune.experiment.inventory import Inventory
 from fabtune.installed import PACKAGE, data_dir
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, find_image
@@ -14,7 +15,7 @@ from fabtune.lab.job import DATA
 from fabtune.lab.module import source_digest
 from fabtune.lab.recipe import SUITES, image_for, recipe_for
 from fabtune.model.factors import Settings
-from fabtune.model.origin import Origin
+from fabtune.model.origin import Origin, each
 
 # What of the package takes no part in measuring: how runs are chosen, judged and shown.
 _ASIDE = (
@@ -31,11 +32,12 @@ def images_of(settings: Settings) -> tuple[str, str]:
     return root, root if settings.kernel == SUITES[0] else settings.kernel
 
 
-def origin_now(settings: Settings, clock: str, hosts: tuple[str, ...] = ()) -> Origin:
-    """Return what a run comes from now: of an image that is not built yet what its recipe tells, on `hosts` neither."""
-    stated = Origin(settings=attrs.asdict(settings), clock=clock, code=code_digest(), hosts=hosts)
-    if hosts:
-        return stated
+def origin_now(settings: Settings, clock: str, fleet: Inventory | None = None) -> Origin:
+    """Return what a run comes from now: of an image that is not built yet what its recipe tells, on a fleet neither."""
+    stated = Origin(settings=attrs.asdict(settings), clock=clock, code=code_digest())
+    if fleet:
+        devices = each(zip(fleet.initiators, fleet.devices, strict=False))
+        return attrs.evolve(stated, hosts=fleet.initiators, devices=devices, targets=tuple(sorted(fleet.targets)))
     root, kernel = images_of(settings)
     booted, rooted = find_image(kernel), find_image(root)
     real = clock == "real" and booted is not None

@@ -9,6 +9,7 @@ import attrs
 from fabtune.experiment import derived, left_out, results
 from fabtune.experiment.definition import Axes, Definition
 from fabtune.experiment.expect import JudgedExpectation
+from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.present import images_of
 from fabtune.experiment.settings import parse_settings
 from fabtune.experiment.summary import FAILED, Summary
@@ -179,13 +180,13 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def write_tree(
-    wanted: Definition, out: Path, command: str, hosts: tuple[str, ...], *, in_suite: bool
+    wanted: Definition, out: Path, command: str, fleet: Inventory | None, *, in_suite: bool
 ) -> list[Complaint]:
     """Write the index and the pages of the experiment in `out`, those of the suite above too where it is in one.
 
     Returns what is wrong with what stands there.
     """
-    index = results.keep_index(wanted, out, command, hosts)
+    index = results.keep_index(wanted, out, command, fleet)
     results_pages.write_experiment(left_out.marked(index, out), out, in_suite=in_suite)
     if not in_suite:
         return resulttree.check(out)

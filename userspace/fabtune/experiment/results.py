@@ -12,6 +12,7 @@ from fabtune.errors import InputError
 from fabtune.experiment import derived, earlier
 from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
+from fabtune.experiment.inventory import Inventory
 from fabtune.host import files
 from fabtune.measure import keptrun, resulttree
 from fabtune.measure.resulttree import INDEX, Complaint
@@ -71,9 +72,9 @@ def withdraw(out: Path) -> None:
     earlier.put_aside([out / name for name in (derived.SUMMARY, *VIEWS)], out)
 
 
-def keep_index(definition: Definition, out: Path, command: str, hosts: tuple[str, ...] = ()) -> ExperimentIndex:
+def keep_index(definition: Definition, out: Path, command: str, fleet: Inventory | None = None) -> ExperimentIndex:
     """Write the index of all combinations to the experiment's directory `out` and return it."""
-    index = of_experiment(definition, runs_of(definition, definition.combinations(), out, hosts), out, [command])
+    index = of_experiment(definition, runs_of(definition, definition.combinations(), out, fleet), out, [command])
     write(index, out)
     return index
 

@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -15,6 +15,7 @@ KEPT_RUN = "fabtune-kept-run/1"
 # How each is called where two differ, besides the settings.
 _NAMES = {
     "clock": "clock", "accelerator": "accelerator", "hosts": "host", "image": "image recipe",
+    "devices": "device", "targets": "target host", "disks": "disk",
     "packages": "packages of the image", "kernel": "kernel", "module": "fabstat.ko", "code": "code of fabtune",
 }  # fmt: skip
 
@@ -24,7 +25,8 @@ class Origin:
     """The settings of a run and what it was measured with; empty is what is not known, or not there on a fleet.
 
     `packages`, `module` and `code` are digests: of the image's list of packages with their versions, of the sources of
-    fabstat.ko, and of that part of fabtune, its vocabulary and its profiles that runs while it is measured.
+    fabstat.ko, and of that part of fabtune, its vocabulary and its profiles that runs while it is measured.  Of a fleet
+    `devices` are those that its inventory names, `disks` by their WWIDs what these were, each with its host.
     """
 
     settings: dict[str, Value | None]
@@ -36,6 +38,9 @@ class Origin:
     kernel: str = ""
     accelerator: str = ""
     hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = typed.omitted(())
+    targets: tuple[str, ...] = typed.omitted(())
+    disks: tuple[str, ...] = typed.omitted(())
 
     def differences(self, now: "Origin") -> list[str]:
         """Return in words what is different `now`; what either does not know is not held against it."""
@@ -56,7 +61,15 @@ class Origin:
         if name == "clock" and self.hosts:
             # Older notes have the definition's, which is the lab's.
             return "real"
-        return (", ".join(self.hosts) or "the lab") if name == "hosts" else str(getattr(self, name))
+        if name == "hosts":
+            return ", ".join(self.hosts) or "the lab"
+        value = getattr(self, name)
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def each(told: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return (host, what it has), in the order of the hosts; nothing of those that have nothing."""
+    return tuple(f"{host}: {what}" for host, what in sorted(told) if what)
 
 
 @attrs.frozen(kw_only=True)
