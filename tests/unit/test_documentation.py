@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabtune import __version__
+from fabtune.measure import workload
 
 TOP = Path(__file__).resolve().parents[2]
 PACKAGE = TOP / "userspace/fabtune"
@@ -73,3 +74,28 @@ def test_the_version_is_one() -> None:
     }.items():
         found = re.search(pattern, (TOP / file).read_text(), re.MULTILINE)
         assert found and found[1] == __version__, file
+
+
+def _step(load: workload.Workload) -> str:
+    """How long one step of a workload runs, in the words of the table."""
+    time = load.time
+    if time.ends_with_data:
+        return "ends with its data"
+    return f"{time.runtime_s:g} s after {time.ramp_s:g} s" if time.runtime_s else "all data, or `--runtime`"
+
+
+def test_the_workloads_in_measuring_are_those_that_are_shipped() -> None:
+    """It had `daq` at equal rates, `lmdd` as one stream, three workloads not at all, two of six that end by data."""
+    page = (TOP / "Documentation/measuring.md").read_text().partition("<!-- workloads -->\n")[2]
+    rows = ["| name | what it is | on | a step | from |", "|---|---|---|---|---|"]
+    for one in map(workload.load, workload.names()):
+        source = re.split(r"[:;]", one.source)[0]
+        rows.append(f"| `{one.name}` | {one.summary} | {one.target} | {_step(one)} | {source} |")
+    fresh = "\n".join(rows) + "\n"
+    assert page.partition("<!-- end of workloads -->")[0] == fresh, f"measuring.md: put there instead\n{fresh}"
+
+
+def test_each_workload_that_needs_fabstat_is_named_as_such() -> None:
+    text = (TOP / "Documentation/measuring.md").read_text()
+    needing = [f"`{name}`" for name in workload.names() if workload.load(name).stuck_after_s]
+    assert f"{' and '.join(sorted(needing))} need fabstat" in text
