@@ -151,6 +151,7 @@ def of_raw(place: target.Target, monkeypatch: Patch) -> RunRecord:
 def of_clients(place: target.Target, monkeypatch: Patch, requests: tuple[StuckRequest, ...] = ()) -> RunRecord:
     monkeypatch.setattr(clients, "read_file", lambda name: "reading")
     monkeypatch.setattr(clients, "stuck", lambda: StuckList(0, 10**9, requests))
+    monkeypatch.setattr(clients, "check_judge", lambda stuck_after_s: None)
     monkeypatch.setattr(clients, "measured_part", lambda *words: [])
     return clients.measure(["sda", "sdb"], "read", settings(clients="2", rtt="10ms"))[0]
 
