@@ -142,6 +142,40 @@ def test_a_against_itself_proves_a_bias_or_none(shift: Any, lost: Any, expected:
     assert verdicts(made, laws.A_AGAINST_A) == [expected]
 
 
+def stalled(record: Any) -> Any:
+    """The run with a disk that moved nothing while it was measured: all that it was asked for came back after it."""
+    *samples, last = record.steps[0].samples
+    idle = [one | {"disk.dev.read": 0, "disk.dev.read_bytes": 0} for one in (*samples, last)]
+    later = {"time.unix": last["time.unix"] + 1, "time.monotonic": last["time.monotonic"] + 1}
+    job = f"{record.steps[0].job}time_based=1\nruntime={last['time.monotonic']:.0f}\n"
+    return with_step(record, job=job, samples=(*idle, last | later))
+
+
+def test_a_round_trip_at_which_nothing_moved_is_no_point_of_the_curve(tmp_path: Path) -> None:
+    """The report of a target that stalled for the whole measured part was a ZeroDivisionError, and no page."""
+    made = [*curve(), *map(stalled, curve(rtts_ms=(200,)))]
+    assert made[-1].complete and cells.cells(made)[-1].median("mb_per_s") == 0
+    assert verdicts(made, laws.KNEE) == [PASS]
+    # Nor does it show that the curve was measured beyond its knee.
+    assert verdicts([*curve(rtts_ms=(1, 10, 50)), made[-1]], laws.KNEE) == [NOT_APPLICABLE]
+    assert verdicts(list(map(stalled, curve())), laws.KNEE) == []
+    for number, one in enumerate(made):
+        recordfile.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
+    assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE
+
+
+def test_a_pair_without_a_ratio_is_shown_without_one(tmp_path: Path) -> None:
+    """One run of a session during which nothing moved, and its page was a ZeroDivisionError."""
+    made = [
+        make_record(rate + pair, label, pair, seconds=10) for pair in range(4)
+        for label, rate in (("default", 100), ("wan", 110))
+    ]  # fmt: skip
+    for number, one in enumerate([stalled(made[0]), *made[1:]]):
+        recordfile.write(one, tmp_path / "runs" / f"{number}.run.json.gz")
+    assert main(["report", str(tmp_path / "runs")]) == ExitCode.DONE
+    assert "a value of 0 has no ratio" in (tmp_path / "runs/report.html").read_text()
+
+
 def test_the_report_names_them(tmp_path: Path) -> None:
     for number, one in enumerate(curve()):
         recordfile.write(one, tmp_path / "runs" / f"{number}.run.json.gz")

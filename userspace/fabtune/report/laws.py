@@ -88,7 +88,8 @@ def _depth(cell: Cell) -> int:
 def _knees(group: Sequence[Cell]) -> Iterable[Knee]:
     """Yield the knee of each curve over RTT."""
     for part in _curves(group).values():
-        sized = [c for c in part if c.parameters.get("block_bytes") and _path(c) and c.values("mb_per_s")]
+        # Where nothing moved something else stood still than a queue that is too short.
+        sized = [c for c in part if c.parameters.get("block_bytes") and _path(c) and c.median("mb_per_s")]
         if len(sized) > 1 and _depth(sized[0]) > 1 and len({_trips(cell) for cell in sized}) == 1:
             yield _bend(sized)
 

@@ -97,7 +97,8 @@ def _section(outcome: Comparison, heading: str, look: Mapping[str, int]) -> Sect
         # Only the pairs of a session have an order that drift could show in.
         if outcome.paired == "session" and len(row.pairs) > 1:
             figures.append(_drift(outcome, row, title, look))
-        pairs += [(row.step, row.metric.title, i + 1, a, b, b / a) for i, (a, b) in enumerate(row.pairs)]
+        named = row.step, row.metric.title
+        pairs += [(*named, i + 1, a, b, b / a if a else None) for i, (a, b) in enumerate(row.pairs)]
     tables = verdict_table.verdict_tables(outcome)
     if intervals:
         keys = {"ratio": "ratio", "low": "ratio_low", "high": "ratio_high"}
