@@ -34,7 +34,7 @@ UNLIKE: dict[str, tuple[Change, str, str]] = {
     "kernel": (of_part("host", kernel="7.2.13"), "host.kernel", "7.2.13 (5 of 6), 6.12.107 (1 of 6)"),
     "CPUs": (of_part("host", cpus=64), "host.cpus", "64 (5 of 6), 2 (1 of 6)"),
     "fio": (of_part("versions", fio="fio-3.42"), "versions.fio", "fio-3.42 (5 of 6), fio-3.39 (1 of 6)"),
-    "device": (of_part("target", wwid="naa.2"), "target.wwid", "naa.2 (5 of 6), naa.1 (1 of 6)"),
+    "model": (of_part("target", model="VIRTUAL"), "target.model", "VIRTUAL (5 of 6),  (1 of 6)"),
     "run time": (lambda one: attrs.evolve(one, runtime_s=600.0), "runtime_s", "600.0 (5 of 6), 1 (1 of 6)"),
     "tunable": (lambda one: attrs.evolve(one, environment={"tcp.rmem_max of host": "9"}),
                 "environment.tcp.rmem_max of host", "9 (5 of 6), absent (1 of 6)"),

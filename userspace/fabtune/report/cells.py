@@ -13,7 +13,7 @@ from fabtune.measure.measured import Latencies
 from fabtune.model.judgement import ALPHA
 from fabtune.model.runrecord import RunRecord, StepResult, Value
 from fabtune.model.statistics import groups_in, mean_interval
-from fabtune.report.apart import point_settings, settings_apart
+from fabtune.report.apart import point_of, telling_apart
 
 K = TypeVar("K")
 
@@ -131,9 +131,8 @@ _Place = tuple[str, str, str, str, str, tuple[tuple[str, Value], ...]]
 
 def cells(records: Iterable[RunRecord]) -> list[Cell]:
     """Return the cells of all steps that measured something, in order of first appearance."""
-    runs: list[tuple[_Place, dict[str, Value], RunRecord, StepResult]] = []
+    runs: list[tuple[_Place, RunRecord, StepResult]] = []
     for record in records:
-        settings = point_settings(record)
         for result in record.steps:
             if not result.fio or result.must_fail or result.skipped:
                 continue
@@ -142,11 +141,13 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
                 parameters["rtt_ms"] = record.path.rtt_ms
             for op in result.fio.directions:
                 step = (record.workload.name, result.phase or result.name, result.name)
-                runs.append(((*step, op, record.label, tuple(parameters.items())), settings, record, result))
-    apart = settings_apart([(place, settings) for place, settings, _, _ in runs])
+                runs.append(((*step, op, record.label, tuple(parameters.items())), record, result))
+    # Each label is a side of its own.
+    apart = telling_apart((place[-2], place[:-2], record, result) for place, record, result in runs)
     found: dict[_Place, list[tuple[RunRecord, StepResult]]] = {}
-    for place, settings, record, result in runs:
-        more = tuple((name, settings[name]) for name in apart if name in settings)
+    for place, record, result in runs:
+        known, point = dict(place[-1]), point_of(record, result)
+        more = tuple((name, point[name]) for name in apart if name in point and name not in known)
         found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
     values: dict[tuple[str, str, str], set[Value]] = {}
     for one in found:

@@ -3,16 +3,15 @@
 
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
-from fabtune.model.runrecord import RunRecord, StepResult, Value
-from fabtune.report import differences, pairing
-from fabtune.report.apart import point_settings, said_setting, settings_apart
+from fabtune.model.runrecord import RunRecord
+from fabtune.report import apart, differences, pairing
 from fabtune.report.pairing import PairedBy, Pairing
 from fabtune.report.sample import Key, Sample, clocks_apart, on_both_sides
 
@@ -56,7 +55,7 @@ class Comparison:
 
     `paired` says by what runs are paired.  `families` are the numbers of primary and of other figures that were judged
     together, those of further comparisons with the same A included.  So many runs of B are `shared` with A; `unlike`
-    says of which side the runs differ among themselves, and in what.
+    says of which side the runs differ among themselves, and in what, and `between` in what the sides do.
     """
 
     a: str
@@ -70,6 +69,7 @@ class Comparison:
     same: "Comparison | None" = None
     shared: int = 0
     unlike: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -101,17 +101,19 @@ def compare(
     b: Sequence[RunRecord],
     *,
     practical: float | None = None,
-    same: Comparison | None = None,
+    calibration: Sequence[RunRecord] = (),
 ) -> Comparison:
     """Return B against A.  Runs of one interleaved session are paired, those of the lab by their seed, others are not.
 
-    `same` is A against A of the same session.  `practical` is the session's own where nobody says another.
+    Among the runs of `calibration` are those of A against A.  `practical` is the session's own where nobody says
+    another.
     Invalid runs are named in the outcome and take no part; so does the other run of their pair.
     Raises InputError when the sides did not run the same workload.
     """
     _refuse((a, b))
-    found = same.rows if same else ()
-    bias = {(row.step, row.metric.key): proven_bias(row.judgement) for row in found}
+    # By these names a bias is found again: of a point's calibration alone nothing need be told apart.
+    same = a_against_a(calibration, practical=practical, told_apart_by=apart.telling_points_apart(a, b))
+    bias = {(row.step, row.metric.key): proven_bias(row.judgement) for row in (same.rows if same else ())}
     return attrs.evolve(_judged(a, [b], _rules((*a, *b), practical), bias)[0], same=same)
 
 
@@ -153,7 +155,7 @@ def split(records: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
 def compare_session(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
     """Return B against A of one session, with what its A against A proves; None where a side was not measured."""
     a, b = _of_sides(records, calibration=False)
-    return compare(a, b, practical=practical, same=a_against_a(records, practical=practical)) if a and b else None
+    return compare(a, b, practical=practical, calibration=records) if a and b else None
 
 
 def compare_sessions(records: Sequence[RunRecord], *, practical: float | None = None) -> list[tuple[str, Comparison]]:
@@ -162,11 +164,16 @@ def compare_sessions(records: Sequence[RunRecord], *, practical: float | None = 
     return [(name, one) for name, one in found if one]
 
 
-def a_against_a(records: Sequence[RunRecord], *, practical: float | None = None) -> Comparison | None:
-    """Return what A against A of one session proves: the set-up's own bias; None where that was not measured."""
+def a_against_a(
+    records: Sequence[RunRecord], *, practical: float | None = None, told_apart_by: Sequence[str] = ()
+) -> Comparison | None:
+    """Return what A against A of one session proves: the set-up's own bias; None where that was not measured.
+
+    Steps are named with their `told_apart_by`, and with what tells those of A against A apart.
+    """
     sides = _of_sides(records, calibration=True)
     rules = attrs.evolve(_rules(records, practical), level=ALPHA_BIAS, looks=())
-    return _judged(sides[0], [sides[1]], rules, {})[0] if all(sides) else None
+    return _judged(sides[0], [sides[1]], rules, {}, told_apart_by)[0] if all(sides) else None
 
 
 def compare_sets(a: Sequence[RunRecord], b: Sequence[RunRecord], *, practical: float | None = None) -> Comparison:
@@ -174,9 +181,10 @@ def compare_sets(a: Sequence[RunRecord], b: Sequence[RunRecord], *, practical: f
     sides = [[one for one in side if not (one.session and one.session.calibration)] for side in (a, b)]
     if not all(sides):
         return compare(a, b, practical=practical)
-    names = {one.session.name for side in sides for one in side if one.session}
+    # The bias of a session says nothing of runs that are not its own.
+    names = {one.session.name for side in sides for one in side if one.session and not invalid_because(one)}
     ours = [one for one in (*a, *b) if one.session and one.session.name in names]
-    return compare(sides[0], sides[1], practical=practical, same=a_against_a(ours, practical=practical))
+    return compare(sides[0], sides[1], practical=practical, calibration=ours)
 
 
 def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[RunRecord], list[RunRecord]]:
@@ -186,12 +194,21 @@ def _of_sides(records: Sequence[RunRecord], *, calibration: bool) -> tuple[list[
 
 
 def _judged(
-    a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
+    a: Sequence[RunRecord],
+    others: Sequence[Sequence[RunRecord]],
+    rules: Rules,
+    bias: _Biases,
+    told_apart_by: Sequence[str] = (),
 ) -> list[Comparison]:
-    judged = _rows(a, others, rules, bias)
+    # A run that failed is missed at its own point.
+    names = [tuple(dict.fromkeys([*told_apart_by, *apart.telling_points_apart(a, b)])) for b in others]
+    judged = _rows(a, list(zip(others, names, strict=True)), rules, bias)
     told = [row.primary for rows in judged for row in rows]
     families = told.count(True), told.count(False)
-    return [_comparison(a, b, tuple(rows), rules, families) for b, rows in zip(others, judged, strict=True)]
+    return [
+        _comparison(a, b, tuple(rows), rules, families, mine)
+        for b, rows, mine in zip(others, judged, names, strict=True)
+    ]
 
 
 def _comparison(
@@ -200,14 +217,14 @@ def _comparison(
     rows: tuple[FigureRow, ...],
     rules: Rules,
     families: tuple[int, int],
+    told_apart_by: Sequence[str],
 ) -> Comparison:
     invalid = [(name(record), why) for record in (*a, *b) if (why := invalid_because(record))]
-    every = a, b
-    a, b = ([record for record in side if not invalid_because(record)] for side in every)
-    # Where no run is left its name is that of those that are not.
-    names = pairing.names_apart(_label(a or every[0], "the first"), _label(b or every[1], "the second"))
-    apart = _telling_apart(a, b)
-    found = differences.of_sides(a, b, lambda one: tuple(_step_name(one, step, apart) for step in one.steps))
+    names = _names(a, b)
+    a, b = _usable(a), _usable(b)
+    found = differences.of_sides(
+        a, b, lambda one: tuple(apart.step_name(one, step, told_apart_by) for step in one.steps)
+    )
     return Comparison(
         *names,
         rows=rows,
@@ -218,6 +235,7 @@ def _comparison(
         families=families,
         shared=on_both_sides(b, a),
         unlike=tuple(differences.sentence(name, keys) for name, keys in zip(names, found.unlike, strict=True) if keys),
+        between=tuple(apart.between_sides(a, b, names, told_apart_by)),
     )
 
 
@@ -233,74 +251,40 @@ def name(record: RunRecord) -> str:
     return str(record.file or f"{record.workload.name} started at {record.started_unix_s:.0f}")
 
 
+def _usable(records: Sequence[RunRecord]) -> list[RunRecord]:
+    return [one for one in records if not invalid_because(one)]
+
+
+def _names(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> tuple[str, str]:
+    """Return how both sides are called; one of which no run is left, as those that are not."""
+    return pairing.names_apart(_label(_usable(a) or a, "the first"), _label(_usable(b) or b, "the second"))
+
+
 def _label(records: Sequence[RunRecord], otherwise: str) -> str:
     labels = {str(record.label) for record in records}
     return next(iter(labels)) if len(labels) == 1 and "" not in labels else otherwise
 
 
-def _parameters(record: RunRecord, result: StepResult) -> dict[str, Value]:
-    path = {"rtt_ms": record.path.rtt_ms, "rate_bytes_per_s": record.path.rate_bytes_per_s}
-    known: dict[str, Value] = {key: value for key, value in path.items() if value is not None}
-    if result.replayed:
-        # Another file of the same name is another load.
-        known["SHA-256"] = result.replayed.sha256[:12]
-    return {key: value for key, value in result.parameters.items() if key != "op"} | known
-
-
-def _step_name(record: RunRecord, result: StepResult, told_apart_by: Sequence[str]) -> str:
-    parameters = _settings(record) | _parameters(record, result)
-    said = (_parameter(key, parameters[key]) for key in told_apart_by if key in parameters)
-    return ", ".join([result.name, *said])
-
-
-def _settings(record: RunRecord) -> dict[str, Value]:
-    return {"label": record.label or "no label", **point_settings(record)}
-
-
-def _parameter(key: str, value: Value) -> str:
-    if key == "label":
-        return str(value)
-    return f"RTT {value:g} ms" if key == "rtt_ms" else said_setting(key, value)
-
-
-def _telling_apart(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[str]:
-    """Return the parameters that differ between records although the step's name is the same.
-
-    Of labels and an experiment's settings those without which one side would have several points under one name.
-    """
-    seen: dict[tuple[str, str], set[str]] = {}
-    runs = []
-    for side, records in enumerate((a, b)):
-        for record in records:
-            for result in record.steps:
-                parameters = _parameters(record, result)
-                runs.append(((side, result.name, tuple(parameters.items())), _settings(record)))
-                for name, value in parameters.items():
-                    seen.setdefault((result.name, name), set()).add(str(value))
-    return list(
-        dict.fromkeys([*(name for (_, name), values in seen.items() if len(values) > 1), *settings_apart(runs)])
-    )
-
-
 def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, metrics.Figure]:
     """Return the compared figures of a record by step and key; the step is named with its `told_apart_by`."""
     wanted = (*_COMPARED, *filter(None, [record.workload.primary]))
+    steps = [(apart.step_name(record, result, told_apart_by), result) for result in record.steps]
     return {
-        (_step_name(record, result, told_apart_by), metric.key): metric
-        for result in record.steps
+        (name, metric.key): metric
+        for name, result in steps
         for metric in metrics.told_and_untold(result)
         if metric.key.endswith(wanted) and "percent" not in metric.key
     }
 
 
-def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) -> Sample:
-    used = [one for one in records if not invalid_because(one)]
+def _side(records: Sequence[RunRecord], called: str, told_apart_by: Sequence[str]) -> Sample:
+    used = _usable(records)
     return Sample(
-        _label(used or records, otherwise),
-        tuple((pairing.belonging_of(one), figures(one, apart)) for one in used),
+        called,
+        tuple((pairing.belonging_of(one), figures(one, told_apart_by)) for one in used),
         tuple(one.clock for one in used),
         tuple(
-            frozenset(_step_name(one, step, apart) for step in one.steps)
+            frozenset(apart.step_name(one, step, told_apart_by) for step in one.steps)
             for one in records
             if one.failed or checks.left_undone(one)
         ),
@@ -308,22 +292,28 @@ def _side(records: Sequence[RunRecord], otherwise: str, apart: Sequence[str]) ->
 
 
 def _rows(
-    a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]], rules: Rules, bias: _Biases
+    a: Sequence[RunRecord],
+    others: Sequence[tuple[Sequence[RunRecord], Sequence[str]]],
+    rules: Rules,
+    bias: _Biases,
 ) -> list[list[FigureRow]]:
-    """Return the rows of each of `others` against A, the primary figures first; those of all are one family."""
+    """Return the rows of each of `others` against A, the primary figures first; those of all are one family.
+
+    Each of them comes with the names of what tells its points, and A's, apart.
+    """
     placed = []
-    for b in others:
-        apart = _telling_apart(*([one for one in side if not invalid_because(one)] for side in (a, b)))
-        of_a, of_b = _side(a, "the first", apart), _side(b, "the second", apart)
+    for b, told_apart_by in others:
+        names = _names(a, b)
+        of_a, of_b = _side(a, names[0], told_apart_by), _side(b, names[1], told_apart_by)
         told = [one for _, side in (*of_a.used, *of_b.used) for one in side.items()]
         # What neither side tells is a row as well, with the reason.
         known = dict(told) | {key: figure for key, figure in told if isinstance(figure, metrics.Metric)}
         placed.append((known, of_a, of_b))
-    decides = tuple({one.workload.primary for side in (a, *others) for one in side} - {""}) or _PRIMARY
+    decides = tuple({one.workload.primary for side in (a, *(b for b, _ in others)) for one in side} - {""}) or _PRIMARY
     rows: list[list[FigureRow]] = [[] for _ in others]
     for primary in (True, False):
         family = [
-            (mine, key, known[key], *_sides(key, known[key].better, of_a, of_b, bias.get(key)))
+            (mine, key, known[key], *_sides(key, known[key].better, of_a, of_b, _bias_of(key, known, bias)))
             for mine, (known, of_a, of_b) in zip(rows, placed, strict=True)
             for key in known
             if key[1].endswith(decides) is primary
@@ -334,10 +324,22 @@ def _rows(
     return rows
 
 
+def _bias_of(key: Key, known: Collection[Key], biases: _Biases) -> tuple[float, float] | None:
+    """Return the bias of a figure; what was proven at a point that none of the `known` is counts at each of them."""
+    if key in biases:
+        return biases[key]
+    proven = [bias for one, bias in biases.items() if bias and one[1] == key[1] and one not in known]
+    return max(proven, key=_most) if proven else None
+
+
+def _most(bias: tuple[float, float]) -> float:
+    return max(bias[1], 1 / bias[0])
+
+
 def _sides(
     key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None
 ) -> tuple[Pairing, Sides]:
-    pairs = pairing.pair(of_a.values(key), of_b.values(key), pairing.names_apart(of_a.name, of_b.name))
+    pairs = pairing.pair(of_a.values(key), of_b.values(key), (of_a.name, of_b.name))
     return pairs, Sides(
         a=pairs.a, b=pairs.b, better=better, paired=bool(pairs.by), bias=bias,
         rounded=of_a.rounded(key) + of_b.rounded(key),

@@ -18,6 +18,7 @@ from fabtune.model.path import Bursts, NetworkPath, write_round_trips
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import cells as cell_sets
 from fabtune.report import compare, verdict_table
+from fabtune.report.apart import said_setting
 from fabtune.report.cells import Cell
 
 TOLERANCE = 0.10
@@ -61,6 +62,7 @@ def _where(cell: Cell, *left_out: str) -> str:
     """Return how a group is called: its workload, step and label, with what its cells have in common."""
     shared = ("block_bytes", "queue_depth", "rtt_ms")
     words = [f"{name} {cell.parameters[name]}" for name in shared if name in cell.parameters and name not in left_out]
+    words += [said_setting(name, value) for name, value in cell.told_apart_by.items() if name not in shared]
     return ", ".join([f"{cell.workload} {cell.step}", cell.label or "no label", *words])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fabtune.measure import measured
 from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import RunRecord, StepResult
-from fabtune.report.apart import point_settings, said_setting, settings_apart
+from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
 from fabtune.report.panels import Marks, Panel, panels
@@ -48,10 +48,7 @@ def section(records: Sequence[RunRecord], workload: str) -> Section | None:
         for name in dict.fromkeys(name for _, result in runs for name in result.parameters)
         if name not in _OWN and len({result.parameters.get(name) for _, result in runs}) > 1
     ]
-    apart = settings_apart([
-        ((result.name, record.label, record.path.rtt_ms, tuple(result.parameters.items())), point_settings(record))
-        for record, result in runs
-    ])  # fmt: skip
+    apart = telling_apart((record.label, result.name, record, result) for record, result in runs)
     for number, (record, result) in enumerate(runs, 1):
         rows = list(_rows(_thin(result.samples, limit)))
         title = f"{_point(record, result, varying, apart)} (run {number})"
@@ -73,7 +70,9 @@ def _point(record: RunRecord, result: StepResult, varying: Sequence[str], apart:
     said += [f"RTT {record.path.rtt_ms:g} ms"] if record.path.rtt_ms is not None else []
     said += [f"{name} {said_value(name, result.parameters[name])}" for name in varying if name in result.parameters]
     settings = record.environment.get("settings")
-    said += [said_setting(name, value) for name, value in point_settings(record).items() if name in apart]
+    known = {"rtt_ms", *result.parameters}
+    point = point_of(record, result)
+    said += [said_setting(name, point[name]) for name in apart if name in point and name not in known]
     if record.session:
         said.append(f"pair {record.session.pair + 1}")
     elif isinstance(settings, Mapping) and "seed" in settings:

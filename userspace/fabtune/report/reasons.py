@@ -7,10 +7,10 @@ import attrs
 
 from fabtune.model.document import Json
 from fabtune.model.limits import KeptShare, Limits
-from fabtune.model.runrecord import RunRecord, StepResult, Value
+from fabtune.model.runrecord import RunRecord, Value
 from fabtune.model.typed import STRICT
 from fabtune.model.units import counted
-from fabtune.report.apart import point_settings, said_setting, settings_apart
+from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.page import Answer, Section
 from fabtune.report.table import Column, Table, decimals, percent
 from fabtune.why import words
@@ -59,18 +59,13 @@ def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
 def _looks(records: Sequence[RunRecord]) -> list[_Seen]:
     """Return what was seen in all runs, each look with its point: one rate stands for no other round trip or size."""
     steps = [(record, step) for record in records for step in record.steps if step.limits]
-    settings = [_settings(*one) for one in steps]
-    names = settings_apart([(step.name, mine) for (_, step), mine in zip(steps, settings, strict=True)])
+    names = telling_apart(("", step.name, record, step) for record, step in steps)
     found = []
-    for (_, step), mine in zip(steps, settings, strict=True):
+    for record, step in steps:
+        mine = point_of(record, step)
         words = [_in_words(name, mine[name]) for name in names if name in mine]
         found += [_Seen(", ".join(words), step.name, limits) for limits in step.limits]
     return found
-
-
-def _settings(record: RunRecord, step: StepResult) -> dict[str, Value]:
-    path = {} if record.path.rtt_ms is None else {"rtt_ms": record.path.rtt_ms}
-    return {name: value for name, value in (path | step.parameters | point_settings(record)).items() if name != "op"}
 
 
 def _in_words(name: str, value: Value) -> str:

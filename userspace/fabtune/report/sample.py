@@ -11,6 +11,8 @@ from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report.pairing import Belonging, Valued
 
+# So many of a list are named.
+MOST_NAMED = 4
 # The step, with what tells it apart, and the key of the figure.
 Key = tuple[str, str]
 
@@ -49,6 +51,9 @@ class Sample:
         # One that failed before its first step failed at all of them.
         if failed := sum(not steps or step in steps for steps in self.failed):
             return failed_of(failed, len(here) + failed, self.name)
+        elsewhere = dict.fromkeys(one for _, found in self.used for one, _ in found)
+        if not here and elsewhere:
+            return f"{self.name} was not measured there, but at {listed(list(elsewhere))}"
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
         way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
         mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
@@ -74,6 +79,12 @@ def said_clocks(clocks: Collection[str], noun: str) -> str:
     """Return by which clocks runs are; the first time that a sentence names any, its `noun` is clock, then one."""
     unknown = "by a clock that nothing names" if noun == "clock" else f"by {noun} that nothing names"
     return " and ".join(f"by the {clock} {noun}" if clock else unknown for clock in sorted(clocks))
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return the first of a list whose parts have commas of their own, and how many more there are."""
+    more = len(parts) - MOST_NAMED
+    return "; ".join(parts) if more < 2 else f"{'; '.join(parts[:MOST_NAMED])}; and {more} more"
 
 
 def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int:

@@ -153,7 +153,8 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         counts = f"{min(runs)}" if min(runs) == max(runs) else f"{min(runs)} to {max(runs)}"
         plural = "" if counts == "1" else "s"
         what = f"pair{plural}" if outcome.paired else f"run{plural} a side"
-        sure = " ".join([_how_sure(outcome, f"{counts} {what} a point"), *verdict_table.not_used(outcome)])
+        doubts = [*outcome.unlike, *outcome.between, *verdict_table.not_used(outcome)]
+        sure = " ".join([_how_sure(outcome, f"{counts} {what} a point"), *doubts])
         found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
         if known:
             found.append(of_cost(outcome.b, outcome.a, _gains(outcome), _costs(outcome)))

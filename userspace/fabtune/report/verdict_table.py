@@ -11,10 +11,9 @@ from fabtune.model.judgement import ALPHA, ALPHA_BIAS, Judgement, Verdict
 from fabtune.model.statistics import groups_in, one_apart
 from fabtune.model.units import counted
 from fabtune.report.compare import Comparison, FigureRow
+from fabtune.report.sample import listed
 from fabtune.report.table import Cell, Column, Table, decimals, significant, within
 
-# So many figures are named for a reason.
-MOST_NAMED = 4
 _COLUMNS = (
     Column("step", "step"),
     Column("figure", "figure"),
@@ -91,13 +90,7 @@ def _where(outcome: Comparison, said: Sequence[str]) -> list[tuple[str, str]]:
     for row, text in zip(outcome.rows, said, strict=True):
         if text:
             found.setdefault(text, []).append(_called(row))
-    return [(text, "" if len(where) == len(outcome.rows) else _some(where)) for text, where in found.items()]
-
-
-def _some(where: Sequence[str]) -> str:
-    """Return the first of a list, and how many more there are."""
-    more = len(where) - MOST_NAMED
-    return "; ".join(where) if more < 2 else f"{'; '.join(where[:MOST_NAMED])}; and {more} more"
+    return [(text, "" if len(where) == len(outcome.rows) else listed(where)) for text, where in found.items()]
 
 
 def _called(row: FigureRow) -> str:
@@ -105,11 +98,12 @@ def _called(row: FigureRow) -> str:
 
 
 def notes(outcome: Comparison) -> list[str]:
-    """Return what the verdicts rest on: reasons, groups, unlike runs, pairing, test, looks, A against A."""
+    """Return what the verdicts rest on: reasons, groups, unlike runs and sides, pairing, test, looks, A against A."""
     return [
         *reasons(outcome),
         *_apart(outcome),
         *outcome.unlike,
+        *outcome.between,
         *_pairing(outcome),
         *_method(outcome),
         *_looks(outcome),
@@ -121,7 +115,7 @@ def not_used(outcome: Comparison) -> list[str]:
     """Return sentences that name the runs that took no part, why, and what can be done about it."""
     if not outcome.invalid:
         return []
-    said = [f"Not used: {_some([f'{record} ({why})' for record, why in outcome.invalid])}."]
+    said = [f"Not used: {listed([f'{record} ({why})' for record, why in outcome.invalid])}."]
     if outcome.paired == "session":
         said.append("A pair is not measured again alone: `fabtune ab` makes a whole session.")
     return said
