@@ -79,6 +79,9 @@ def make_record(
     )
 
 
+# What a record has of a line that was emulated.
+EMULATED: dict[str, Any] = {"qdiscs_before": {}}
+
 T = TypeVar("T")
 
 

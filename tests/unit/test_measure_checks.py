@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, told, with_fio, with_latency, with_step
+from run_records import EMULATED, make_record, told, with_fio, with_latency, with_step
 
 from fabtune.measure import checks, measured
 from fabtune.model.outputs import FioOutput
@@ -246,8 +246,16 @@ def test_only_a_run_whose_own_figure_cannot_be_right_is_left_out() -> None:
     record = iscsi_write(1)
     assert [one.law for one in checks.failed(record)] == ["R2Ts a write follow from the negotiated bursts"]
     assert not checks.voiding(record)
-    fast = attrs.evolve(make_record(100, seconds=9), path=told(path(10)))
+    fast = make_record(100, path=path(10), seconds=9, environment=EMULATED)
     assert [one.law for one in checks.voiding(fast)] == ["no direction is faster than its bound"]
+
+
+def test_a_path_that_was_only_told_makes_no_figure_impossible() -> None:
+    """Ping overstates a round trip; told 1 % too long, what the disk really gave was "cannot be right"."""
+    fast = make_record(100, path=path(10), seconds=9)
+    (broken,) = checks.failed(fast)
+    assert broken.law == "no direction is faster than its bound" and broken.expected.endswith("as it was told")
+    assert not checks.voiding(fast)
 
 
 def test_stuck_requests_fail_the_stress_test() -> None:

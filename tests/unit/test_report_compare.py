@@ -3,12 +3,13 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, with_fio, with_latency, with_step
+from run_records import EMULATED, make_record, with_fio, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
@@ -73,6 +74,40 @@ def test_a_run_that_breaks_a_law_is_not_used() -> None:
     outcome = compare.compare(a, b)
     assert outcome.rows[0].judgement.n == 7
     assert "every stream of the load" in outcome.invalid[0][1]
+
+
+def around_their_bound(**changes: Any) -> tuple[list[RunRecord], list[RunRecord]]:
+    """Runs of a load that its path bounds to 19.67 MB/s, as that is told; wan is 1 % faster, and in part beyond."""
+    path = {"rtt_ms": 0.2, "rate_bytes_per_s": 1.25e9}
+    told: dict[str, Any] = {"parameters": {"block_bytes": 4000}, "path": path, **changes}
+    a, b = (
+        [make_record(factor * 19.6 * (1 + spread * (number - 9.5) / 10), label, **told) for number in range(20)]
+        for label, factor, spread in (("untouched", 1.0, 0.004), ("wan", 1.01, 0.08))
+    )
+    return a, b
+
+
+def test_what_is_faster_than_a_told_path_allows_is_judged_like_the_others() -> None:
+    """Told a round trip 1 % too long, the faster half of the faster side was left out: "worse", with exit 3."""
+    a, b = around_their_bound()
+    outcome = compare.compare(a, b)
+    (throughput,) = outcome.primary
+    assert not outcome.invalid and throughput.judgement.n == 20 and throughput.judgement.verdict is Verdict.CANNOT_TELL
+    assert throughput.judgement.ratio and throughput.judgement.ratio > 1
+    page = re.sub(r"<[^>]+>", "", suite.render([*a, *b], [], [], ["fabtune"])).replace("\xa0", " ")
+    assert "nothing of the path as it was told, which allows less: read at 0.2 ms (10" in page.replace("&#39;", "'")
+    assert "by the path as it was told" in page and "0 of these left out" in page
+
+
+def test_what_is_left_of_a_side_is_no_fair_sample_of_it() -> None:
+    """Runs that cannot be right are left out by what they say: the others were judged as if they were all."""
+    a, b = around_their_bound(environment=EMULATED)
+    outcome = compare.compare(a, b)
+    left = len(outcome.invalid)
+    assert 0 < left < 20 and {row.judgement.verdict for row in outcome.rows} == {Verdict.CANNOT_TELL}
+    said = f"{left} of 20 runs of wan are left out, since their own figures cannot be right"
+    assert outcome.primary[0].judgement.why == f"{said}; the others are no fair sample"
+    assert compare.compare(a, b[-left:]).primary[0].judgement.why == said.replace("20", str(left))
 
 
 def test_what_differed_is_listed() -> None:

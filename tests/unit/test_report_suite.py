@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record, said, with_latency, with_step
+from run_records import EMULATED, make_record, said, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
@@ -190,7 +190,7 @@ def test_raw_tcp_stands_beside_block_results_of_its_own_path_alone() -> None:
 def test_a_run_that_cannot_be_right_is_no_fastest_block_result() -> None:
     # One request of 1 kB at a time over 20 ms is 0.05 MB/s at most.
     path = {"rtt_ms": 20, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
-    void, sound = (make_record(rate, "wan", path=path) for rate in (500, 0.04))
+    void, sound = (make_record(rate, "wan", path=path, environment=EMULATED) for rate in (500, 0.04))
     assert checks.voiding(void) and block_beside([raw_tcp(("receive", 110), rtt_ms=20.2)], [void, sound]) == [0.04]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record
+from run_records import EMULATED, make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError
@@ -51,7 +51,8 @@ class Lab:
         rate = RATES[settings.profile] * (1 + 0.01 * run.number)
         # A load of depth 1 is bound where the line's rate is known.
         path = {"rtt_ms": settings.rtt_ms} | ({"rate_bytes_per_s": 1.25e8} if key in self.faster else {})
-        record = make_record(rate, settings.profile, path=path, environment={"settings": attrs.asdict(settings)})
+        around = EMULATED | {"settings": attrs.asdict(settings)}
+        record = make_record(rate, settings.profile, path=path, environment=around)
         recordfile.write(record, run.directory / "read.run.json.gz")
         told: dict[str, Any] = {
             "profile": settings.profile,
@@ -179,14 +180,17 @@ def test_a_run_that_cannot_be_right_is_left_out_by_run_too(
     told = _said(capsys.readouterr().out)
     law = "broken law: no direction is faster than its bound"
     first = _first_screen("out/exp/figures.html")
-    assert "better at 1 of 2 points" in first and "cannot tell at 1 of 2 points" in first
+    assert "Cannot tell. wan against untouched: cannot tell at all 2 points" in first
     for said in (told, first):
         assert (
             "5 runs are left out, since their own figures cannot be right: profile=wan,rtt=100ms run 1: read:" in said
         )
         assert law in said and "and 2 more" in said
     near, far = (_rows()["wan", place] for place in ("20ms", "100ms"))
-    assert (near["verdict"], near["seeds"], near["left_out"]) == ("better", 3, 1)
+    assert (near["verdict"], near["seeds"], near["left_out"]) == ("cannot tell", 3, 1)
+    assert near["why"] == (
+        "1 of 4 runs of wan is left out, since their own figures cannot be right; the others are no fair sample"
+    )
     assert near["mb_per_s"] == pytest.approx(103.0)
     assert far["why"] == "4 of 4 runs of wan are left out, since their own figures cannot be right"
     assert (far["mb_per_s"], far["left_out"], far["verdict"]) == (None, 4, "cannot tell")
@@ -227,7 +231,7 @@ def test_a_host_that_cannot_be_right_takes_the_sum_with_it(tmp_path: Path) -> No
     run = tmp_path / "run-1"
     paths: dict[str, dict[str, float]] = {"a": {}, "b": {"rtt_ms": 20, "rate_bytes_per_s": 1.25e8}}
     for host, path in paths.items():
-        recordfile.write(make_record(100.0, path=path), run / host / "read.run.json.gz")
+        recordfile.write(make_record(100.0, path=path, environment=EMULATED), run / host / "read.run.json.gz")
     points = [Point({"op": op, "host": host}) for op in ("read", "write") for host in ("a", "b", "all")]
     sound, void, whys = left_out.sifted(run, points)
     assert void == [points[1], points[2]] and sound == [points[0], *points[3:]]

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together
+from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together, left_out_of
 from fabtune.model.results import THROUGHPUT, Point, better_way, decides
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
-from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 
 # Figures that get an interval; of the others the median is all that is said.
@@ -37,10 +36,6 @@ _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 def rounded_of(figure: str) -> float:
     """Return the share by which a figure may be off to either side because it is known to a bucket only."""
     return _ROUNDED.get(figure, 0.0)
-
-
-# Why runs are left out.
-CANNOT_BE_RIGHT = "since their own figures cannot be right"
 
 
 @attrs.frozen
@@ -71,9 +66,7 @@ class Summary:
         ended, told = int(self.point["seeds"]), len(self.by_seed[figure])
         runs = failed + out + ended
         said = [failed_of(failed, runs, name)] if failed else []
-        if out and failed + out == runs:
-            whose = counted(runs, "run")
-            said.append(f"{out} of {whose} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}")
+        said += [left_out_of(out, runs, name)] if out else []
         if said or figure == THROUGHPUT or told == ended:
             return "; ".join(said)
         if not told:

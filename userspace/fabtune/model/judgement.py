@@ -25,6 +25,8 @@ PRACTICAL = 0.02
 # A bias of the set-up limits every verdict, so it must be proven: a false alarm costs 1 % of the power, not 5 %.
 ALPHA_BIAS = 0.01
 LEAST = 3
+# Why runs are left out.
+CANNOT_BE_RIGHT = "since their own figures cannot be right"
 _LARGEST = 700.0
 _NOT_BESIDE_THE_OTHERS = (
     "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
@@ -119,6 +121,12 @@ def failed_of(failed: int, runs: int, name: str) -> str:
     """Return why the runs of `name` are no fair sample of which some, or all, failed."""
     said = f"{failed} of {counted(runs, 'run')} of {name} failed"
     return said if failed == runs else f"{said}; the others are no fair sample"
+
+
+def left_out_of(out: int, runs: int, name: str) -> str:
+    """Return why the runs of `name` are no fair sample of which some, or all, are left out: by what they said."""
+    said = f"{out} of {counted(runs, 'run')} of {name} {'is' if out == 1 else 'are'} left out, {CANNOT_BE_RIGHT}"
+    return said if out == runs else f"{said}; the others are no fair sample"
 
 
 def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:

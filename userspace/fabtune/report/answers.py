@@ -14,6 +14,7 @@ from fabtune.report.table import percent, times, times_within
 # A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
 _AT_BOUND, _AT_LINK = 0.95, 0.98
 _LINK, _DISK, _QUEUE = "the link", "the target's disk", "queue depth and round trip"
+_UNLIKE_TOLD = "nothing of the path as it was told, which allows less"
 # So many groups of places are named; of more, their number.
 _NAMED = 6
 # A longer list of places is counted.
@@ -228,8 +229,9 @@ def _ratio(one: Gain) -> str:
 def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     """Return what holds `name` now, point by point."""
     said = []
+    bounds = _LINK, _DISK, _QUEUE, _UNLIKE_TOLD
     groups: tuple[tuple[str, list[Reach]], ...] = (
-        *((by, [one for one in reached if one.share >= _AT_BOUND and one.by == by]) for by in (_LINK, _DISK, _QUEUE)),
+        *((by, [one for one in reached if one.share >= _AT_BOUND and one.by == by]) for by in bounds),
         ("something else, for `fabtune why` to name", [one for one in reached if one.share < _AT_BOUND]),
     )
     for what, some in groups:
@@ -241,8 +243,13 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
 
 
-def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool) -> str:
-    """Return what sets a bound: the target's disk, a link with this payload (0: not known), or what is outstanding."""
+def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool, beyond: bool = False) -> str:
+    """Return what sets a bound: the target's disk, a link with this payload (0: not known), or what is outstanding.
+
+    Nothing does where a load went `beyond` it.
+    """
+    if beyond:
+        return _UNLIKE_TOLD
     if disk:
         return _DISK
     return _LINK if line_mb_per_s > 0 and bound_mb_per_s >= _AT_LINK * line_mb_per_s else _QUEUE

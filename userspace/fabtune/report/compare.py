@@ -3,7 +3,7 @@
 
 import re
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -279,15 +279,19 @@ def figures(record: RunRecord, told_apart_by: Sequence[str] = ()) -> dict[Key, m
 
 def _side(records: Sequence[RunRecord], called: str, told_apart_by: Sequence[str]) -> Sample:
     used = _usable(records)
+
+    def steps(some: Iterable[RunRecord]) -> tuple[frozenset[str], ...]:
+        return tuple(frozenset(apart.step_name(one, step, told_apart_by) for step in one.steps) for one in some)
+
+    def has_failed(one: RunRecord) -> bool:
+        return one.failed or bool(checks.left_undone(one))
+
     return Sample(
         called,
         tuple((pairing.belonging_of(one), figures(one, told_apart_by)) for one in used),
         tuple(one.clock for one in used),
-        tuple(
-            frozenset(apart.step_name(one, step, told_apart_by) for step in one.steps)
-            for one in records
-            if one.failed or checks.left_undone(one)
-        ),
+        steps(one for one in records if has_failed(one)),
+        steps(one for one in records if one.complete and invalid_because(one) and not has_failed(one)),
     )
 
 

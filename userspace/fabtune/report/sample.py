@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from fabtune.measure.metrics import Figure, Metric, Untold
-from fabtune.model.judgement import failed_of
+from fabtune.model.judgement import failed_of, left_out_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report.pairing import Belonging, Valued
@@ -19,12 +19,16 @@ Key = tuple[str, str]
 
 @attrs.frozen
 class Sample:
-    """One side's runs: place and figures of those to be used, their clocks, and the steps of those that failed."""
+    """One side's runs: place and figures of those to be used, their clocks, the steps of others.
+
+    Of these some `failed`, and some are `left_out` since they break a law of their own figures.
+    """
 
     name: str
     used: tuple[tuple[Belonging | None, dict[Key, Figure]], ...]
     clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
+    left_out: tuple[frozenset[str], ...] = ()
 
     def values(self, key: Key) -> list[Valued]:
         """Return the figure `key` of each run that has it, with the run's place."""
@@ -43,14 +47,18 @@ class Sample:
     def unfair(self, key: Key) -> str:
         """Return why the runs that have the figure are no fair sample of all; nothing where they are.
 
-        What fails, or cannot tell a latency, is seldom a run like the others: by those that are left alone, a setting
-        under which every other run fails would be none the worse for it.
+        What fails, cannot be right or cannot tell a latency, is seldom a run like the others: by those that are left
+        alone, a setting under which every other run fails would be none the worse for it.
         """
         step, figure = key
         here = [found for _, found in self.used if any(one == step for one, _ in found)]
         # One that failed before its first step failed at all of them.
-        if failed := sum(not steps or step in steps for steps in self.failed):
-            return failed_of(failed, len(here) + failed, self.name)
+        failed = sum(not steps or step in steps for steps in self.failed)
+        out = sum(step in steps for steps in self.left_out)
+        every = len(here) + failed + out
+        if failed or out:
+            said = [failed_of(failed, every, self.name)] if failed else []
+            return "; ".join([*said, left_out_of(out, every, self.name)] if out else said)
         elsewhere = dict.fromkeys(one for _, found in self.used for one, _ in found)
         if not here and elsewhere:
             return f"{self.name} was not measured there, but at {listed(list(elsewhere))}"

@@ -226,7 +226,8 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
     for cell in group:
         network, bound, rate = cell.runs[0][0].path.network, cell.bound_mb_per_s, cell.median("mb_per_s")
         if network and bound and rate is not None:
-            by = bound_by(bound, network.goodput_bytes_per_s / 1e6, disk=cell.bound_by_disk)
+            beyond = rate > bound and any(checks.is_beyond_bound(*run) for run in cell.runs)
+            by = bound_by(bound, network.goodput_bytes_per_s / 1e6, disk=cell.bound_by_disk, beyond=beyond)
             found.append(Reach(where=_where(cell), share=rate / bound, by=by))
     return found
 
