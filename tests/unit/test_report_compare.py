@@ -156,6 +156,26 @@ def test_copies_of_a_run_are_not_so_many_runs(tmp_path: Path, capsys: pytest.Cap
     assert main(["compare", str(tmp_path / "a/1.run.json.gz"), str(tmp_path / "a/2.run.json.gz")]) == 5
 
 
+def test_no_name_in_a_record_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells were cleaned, and captions and headings, which have labels in them, were not."""
+    bad = "\x1b[31mred\x07\nnew\nline"
+    for label, rate in ((f"a{bad}", 100), (f"b{bad}", 150)):
+        for number in range(3):
+            one = with_step(make_record(rate + number, label, start=float(rate + number)), name=f"read{bad}")
+            one = attrs.evolve(one, host=attrs.evolve(one.host, name=f"{label[0]}{bad}"))
+            recordfile.write(one, tmp_path / label[0] / f"{number}.run.json.gz")
+    failed = make_record(100, f"a{bad}", complete=False, start=9.0)
+    recordfile.write(attrs.evolve(failed, problem=bad), tmp_path / "a" / "9.run.json.gz")
+    assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == ExitCode.DONE
+    assert main(["report", str(tmp_path)]) == ExitCode.DONE
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert "\x1b" not in text and "\x07" not in text
+    assert r"b\x1b[31mred\x07 new line (B) against a\x1b[31mred\x07 new line (A): " in said.out
+    (headings,) = (line for line in said.out.splitlines() if line.startswith("differs"))
+    assert r"a\x1b[31mred\x07 new line" in headings and r"b\x1b[31mred\x07 new line" in headings
+
+
 def test_two_sets_of_one_name_have_their_side_behind_it_once() -> None:
     """It read "untouched (B) (B) against untouched (A) (A)"."""
     captions = {}

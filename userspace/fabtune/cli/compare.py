@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabtune.cli import console
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, InputError, printable
 
 if TYPE_CHECKING:
     from fabtune.model.runrecord import RunRecord
@@ -75,7 +75,7 @@ def run_compare(args: argparse.Namespace) -> int:
 
 def _say(remarks: Sequence[str]) -> None:
     for why in dict.fromkeys(remarks):
-        print(f"fabtune: {why}", file=sys.stderr)
+        print(f"fabtune: {printable(why)}", file=sys.stderr)
 
 
 def _sessions(place: Path, practical: float | None, *, as_json: bool) -> int:

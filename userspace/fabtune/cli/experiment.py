@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.cli import console, table
-from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
@@ -96,7 +96,7 @@ def _write_tree(
 ) -> None:
     """Write the pages and the index of what is there now; say what is wrong with it, and what is kept of earlier."""
     for complaint in publish.write_tree(wanted, out, _shown(args, runs, every), hosts, in_suite=args.out is None):
-        print(f"fabtune: {complaint.said}", file=sys.stderr)
+        print(f"fabtune: {printable(complaint.said)}", file=sys.stderr)
     if kept := earlier.where_kept(out):
         print(f"fabtune: {kept}", file=sys.stderr)
 

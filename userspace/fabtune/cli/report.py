@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fabtune.cli import console
 from fabtune.cli.table import print_json
-from fabtune.errors import ExitCode
+from fabtune.errors import ExitCode, printable
 
 
 def run_report(args: argparse.Namespace) -> int:
@@ -20,11 +20,11 @@ def run_report(args: argparse.Namespace) -> int:
     records, unreadable, remarks = suite.load(args.directory)
     remarks += [one.why for one in derived.remarks(args.directory)]
     for _, why in unreadable:
-        print(f"fabtune: not used: {why}", file=sys.stderr)
+        print(f"fabtune: not used: {printable(why)}", file=sys.stderr)
     if unreadable:
         print("fabtune: runs of an experiment that are not used are measured again by `run --resume`", file=sys.stderr)
     for why in remarks:
-        print(f"fabtune: {why}", file=sys.stderr)
+        print(f"fabtune: {printable(why)}", file=sys.stderr)
     code = ExitCode.FAILED if unreadable else ExitCode.DONE
     with console.reader_may_leave():
         if args.json:
@@ -41,7 +41,7 @@ def _tree(directory: Path) -> int:
 
     written, complaints = publish.write_suite_tree(directory)
     for complaint in complaints:
-        print(f"fabtune: {complaint.said}", file=sys.stderr)
+        print(f"fabtune: {printable(complaint.said)}", file=sys.stderr)
     with console.reader_may_leave():
         print(written)
     return ExitCode.DONE if all(one.usable for one in complaints) else ExitCode.FAILED

@@ -100,11 +100,13 @@ def table(
 
 def report_table(found: "Table", fold: Sequence[str] = ()) -> None:
     """Print a report's table under its caption; units stand below their titles where that makes it fit."""
-    print(found.caption)
+    # A caption, and a column's title, may be a label or a name that others gave.
+    print(_harmless(found.caption))
     shown = found.shown()
-    headers = [f"{column.title} {column.unit}".strip() for column in found.columns]
+    titles = [(_harmless(column.title), _harmless(column.unit)) for column in found.columns]
+    headers = [" ".join(title).strip() for title in titles]
     if sum(max(map(len, column)) + len(_GAP) for column in zip(headers, *shown, strict=True)) - len(_GAP) > room():
-        headers = [f"{column.title}\n{column.unit}".strip() for column in found.columns]
+        headers = ["\n".join(title).strip() for title in titles]
     right = [header for header, column in zip(headers, found.columns, strict=True) if column.show]
     table(headers, shown, fold=fold, right=right)
 
