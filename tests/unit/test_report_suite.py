@@ -77,6 +77,18 @@ def test_a_page_of_two_hundred_runs_has_three_megabytes_and_its_time_grows_with_
     assert html.count('<details class="run">') == RUNS
 
 
+def test_each_section_has_an_id_of_its_own() -> None:
+    """Two labels that are not ASCII had one id: a link led to the other's verdict, and their CSV had one name."""
+    labels = ("untouched", "настройка", "проба", "wan+", "wan-", "wan- 2")
+    records = [make_record(100 + number, label, start=float(number)) for label in labels for number in range(3)]
+    html = suite.render(records, [], [], ["fabtune", "report", "out"])
+    ids = re.findall(r' id="([^"]*)"', html)
+    assert len(ids) == len(set(ids)) > len(labels)
+    assert re.findall(r'<li><a href="#([^"]*)"', html) == re.findall(r'<h2 id="([^"]*)"', html)
+    names = re.findall(r'download="([^"]*)"', html)
+    assert len(names) == len(set(names)) and all(name.isascii() for name in names)
+
+
 def test_same_runs_give_same_bytes(tmp_path: Path) -> None:
     write_all(many(8), tmp_path / "runs")
     assert page(tmp_path / "runs", "a.html") == page(tmp_path / "runs", "b.html")

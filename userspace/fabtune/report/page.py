@@ -2,6 +2,7 @@
 """One self-contained HTML page from figures, tables and facts: no script, font or request from elsewhere."""
 
 import base64
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ Facts = Mapping[str, Cell]
 _TEMPLATES = Path(__file__).resolve().parent / "templates"
 # A table of so many characters has room beside a drawing on the narrowest screen where page.css puts it there.
 _BESIDE_CHARACTERS = 72
+# Ids that the page has beside those of its sections.
+_TAKEN = ("content", "made-by")
 # A longer table is a fold.
 FOLD_ROWS = 16
 
@@ -73,11 +76,6 @@ class Section:
         """Whether drawing and table share a row: one drawing, and tables that leave room for it."""
         return len(self.figures) == 1 and all(table.width <= _BESIDE_CHARACTERS for table in self.tables)
 
-    @property
-    def anchor(self) -> str:
-        """The section's id within the page."""
-        return re.sub(r"[^a-z0-9]+", "-", self.heading.lower()).strip("-")
-
 
 def render(
     title: str,
@@ -108,10 +106,21 @@ def render(
     )
     environment.filters["csv_link"] = _csv_link
     environment.filters["prose"] = _prose
+    anchored = list(zip(_anchors(sections), sections, strict=True))
     return environment.get_template("page.html.j2").render(
-        title=title, lead=lead, sections=sections, facts=facts, commands=commands, zoom=zoom, trail=trail,
+        title=title, lead=lead, sections=anchored, facts=facts, commands=commands, zoom=zoom, trail=trail,
         answers=answers, fold_rows=FOLD_ROWS,
     )  # fmt: skip
+
+
+def _anchors(sections: Sequence[Section]) -> list[str]:
+    """Return the id of each section within the page, numbered where headings differ in other characters alone."""
+    found: list[str] = []
+    for section in sections:
+        plain = re.sub(r"[^a-z0-9]+", "-", section.heading.lower()).strip("-") or "section"
+        names = itertools.chain([plain], (f"{plain}-{number}" for number in itertools.count(2)))
+        found.append(next(one for one in names if one not in (*_TAKEN, *found)))
+    return found
 
 
 def write(page: str, path: Path) -> Path:
