@@ -77,8 +77,8 @@ def test_bins_and_percentiles_agree_with_fio(disk_dir: Path) -> None:
         theirs = getattr(step.fio.jobs[0], op).clat_ns.rest.keys["percentile"]["90.000000"]
         ours = measured.latencies(whole_of(step), op)
         # Of few requests, as a loaded machine has them, the next one may be far from the one that it is.
-        low_ns, high_ns = (ours.quantile_ns(0.9 + ranks / ours.total) for ranks in (-1, 1))
-        assert 0.98 * low_ns <= theirs <= 1.02 * high_ns
+        low_ns, high_ns = (ours.quantile_ns(0.9 + ranks / max(20, ours.total)) for ranks in (-1, 1))
+        assert low_ns is None or high_ns is None or 0.98 * low_ns <= theirs <= 1.02 * high_ns
     # Asked at the end of its part, fio had not yet waited for the 16 requests that were outstanding.
     early, late = (sum(measured.requests(one, op) for op in ("read", "write")) for one in (step, whole_of(step)))
     assert step.before_drain is None or 0 < early < late
