@@ -36,7 +36,7 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(reconnect, "live_sessions", sessions)
     monkeypatch.setattr(looking, "live_sessions", sessions)
     monkeypatch.setattr(looking, "established", list)
-    monkeypatch.setattr(looking, "Connections", lambda _: SimpleNamespace(of=lambda session: True))
+    monkeypatch.setattr(looking, "Connections", lambda *_: SimpleNamespace(of=lambda session: True))
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
@@ -93,7 +93,7 @@ def test_a_connection_that_is_never_seen_was_not_lost(
     states[:] = [state]
     made = climber([seen(10, "line", lifts=()) for _ in range(looks)])
     monkeypatch.setattr(View, "unconnected", ["sda"])
-    monkeypatch.setattr(looking, "Connections", lambda _: SimpleNamespace(of=lambda session: visible or None))
+    monkeypatch.setattr(looking, "Connections", lambda *_: SimpleNamespace(of=lambda session: visible or None))
     first()
     assert len(made.looks_s) == looks
 

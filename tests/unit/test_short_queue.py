@@ -82,7 +82,9 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
     monkeypatch.setattr(time, "monotonic", clock)
     monkeypatch.setattr(carry, "disks_by_place", lambda session: {PLACE: found.device})
     monkeypatch.setattr(short_queue, "established", list)
-    monkeypatch.setattr(short_queue, "Connections", lambda _: SimpleNamespace(of=lambda session: found.end))
+    monkeypatch.setattr(
+        short_queue, "Connections", lambda *_: SimpleNamespace(rtt_ms=lambda session: found.end.path_rtt_ms)
+    )
     return found
 
 
@@ -109,7 +111,7 @@ def test_no_more_are_let_through_than_fill_the_path(
 
 
 def test_of_a_session_that_is_down_nothing_comes_back(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_queue, "Connections", lambda _: SimpleNamespace(of=lambda session: None))
+    monkeypatch.setattr(short_queue, "Connections", lambda *_: SimpleNamespace(rtt_ms=lambda session: 0.0))
     assert [one.few for one in short_queue.of([replace(SESSION, state="FAILED")], {})] == [2]
 
 

@@ -73,7 +73,8 @@ def _lost(found: View) -> list[str]:
     """Return the disks whose connection was lost in that look: one that is not to be seen now either may never be."""
     if not (unseen := found.unconnected):
         return []
-    sessions, ends = live_sessions(), Connections(established())
+    sessions = live_sessions()
+    ends = Connections(established(), sessions)
     there = [disk for one in sessions if one.state == "FAILED" or ends.of(one) for disk in one.luns]
     return [disk for disk in unseen if disk in there]
 

@@ -73,7 +73,7 @@ def _section(title: str, headers: tuple[str, ...], rows: Sequence[tuple[str, ...
 def _show_sessions(facts: Facts, wanted: dict[tuple[str, str], str]) -> None:
     rows = []
     locked = {one.device.identity: one.value for one in facts.of("iscsi.tcp_window")}
-    ends = Connections(facts.sockets)
+    ends = Connections(facts.sockets, facts.sessions)
     for session in facts.sessions:
         socket = ends.of(session)
         rows.append(

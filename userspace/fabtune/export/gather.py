@@ -5,7 +5,6 @@ Nothing here fails: what cannot be read is left out, and is said by its source.
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,9 +14,8 @@ from fabtune.export import kept
 from fabtune.export.guarded import Guarded
 from fabtune.export.verified import Verified
 from fabtune.host import sockets
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Connections, Session, live_sessions
 from fabtune.host.sockets import TcpSocket
-from fabtune.model.address import canonical
 from fabtune.stat import NOT_COUNTING, CountedDevice, Endpoint, Snapshot, StuckList, endpoint, snapshot, stuck
 from fabtune.stat.stack import heads
 
@@ -108,16 +106,7 @@ class Gatherer:
 
 def _sockets_of(sessions: Sequence[Session], connected: Sequence[TcpSocket]) -> Iterator[TcpSocket | None]:
     """Yield each session's own connection; None for one that has none now, or whose it is cannot be told."""
-    ends: defaultdict[tuple[str, int], dict[int, TcpSocket]] = defaultdict(dict)
-    for one in connected:
-        ends[canonical(one.remote), one.remote_port][one.local_port] = one
-    for session in sessions:
-        found = ends[canonical(session.address), session.port]
-        if session.local_port:
-            yield found.get(session.local_port)
-        else:
-            # A kernel that does not tell the port: a lone connection to the portal is it all the same.
-            yield next(iter(found.values())) if len(found) == 1 else None
+    return map(Connections(connected, sessions).of, sessions)
 
 
 def _tried(source: str, read: Callable[[], _Found], problems: dict[str, str]) -> _Found | None:

@@ -82,25 +82,54 @@ class Session:
 
 
 class Connections:
-    """Connections by where they lead to: each of a thousand sessions asks for its own."""
+    """Connections by where they lead to: each of a thousand sessions asks for its own.
 
-    def __init__(self, sockets: Iterable[TcpSocket]) -> None:
+    `sessions` are all that this host has: a connection can be another's.
+    """
+
+    def __init__(self, sockets: Iterable[TcpSocket], sessions: Iterable[Session]) -> None:
         self._to: dict[tuple[str, int], list[TcpSocket]] = {}
-        self._from: dict[tuple[str, int, int], TcpSocket] = {}
+        self._from: dict[tuple[str, int, int], list[TcpSocket]] = {}
         for one in sockets:
             portal = canonical(one.remote), one.remote_port
             self._to.setdefault(portal, []).append(one)
-            self._from.setdefault((*portal, one.local_port), one)
+            self._from.setdefault((*portal, one.local_port), []).append(one)
+        self._users = Counter(_portal(one) for one in sessions if not one.is_rdma)
 
     def to_portal(self, session: Session) -> list[TcpSocket]:
         """Return the connections that lead to `session`'s portal; others' sessions may be below."""
-        return self._to.get((canonical(session.address), session.port), [])
+        return self._to.get(_portal(session), [])
 
     def of(self, session: Session) -> TcpSocket | None:
-        """Return `session`'s connection."""
-        exact = self._from.get((canonical(session.address), session.port, session.local_port))
-        # Kernels before 6.x have no local_port: a lone connection to the portal is it all the same.
-        return exact or next(iter(self.to_portal(session)), None)
+        """Return `session`'s connection; None where it has none now, or whose it is cannot be told."""
+        if session.local_port:
+            found = self._from.get((*_portal(session), session.local_port), [])
+        else:
+            # Kernels before 6.x have no local_port, and no kernel tells that of a session without a connection.
+            alone = session.state == "LOGGED_IN" and not session.is_rdma and self._users[_portal(session)] == 1
+            found = self.to_portal(session) if alone else []
+        return found[0] if len(found) == 1 else None
+
+    def perhaps_of(self, session: Session) -> list[TcpSocket]:
+        """Return `session`'s connection, or all that lead to its portal where it is not told."""
+        mine = self.of(session)
+        return [mine] if mine else self.to_portal(session)
+
+    def rtt_ms(self, session: Session) -> float:
+        """Return the longest round trip of the path to `session`'s portal, 0 where nothing tells it."""
+        return max((one.path_rtt_ms for one in self.perhaps_of(session)), default=0.0)
+
+    def why_none(self, session: Session) -> str:
+        """Return why no connection is taken for that of a session which is logged in, '' where there is none."""
+        others = self.to_portal(session)
+        if session.state != "LOGGED_IN" or session.local_port or not others or self.of(session):
+            return ""
+        many = f"which of the {len(others)} TCP connections" if len(others) > 1 else "whether the TCP connection"
+        return f"{many} to {session.portal} is its own cannot be told: the kernel does not tell its port"
+
+
+def _portal(session: Session) -> tuple[str, int]:
+    return canonical(session.address), session.port
 
 
 def _words(name: str, value: str) -> str:

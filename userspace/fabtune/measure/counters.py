@@ -104,7 +104,7 @@ def _nics(sessions: Iterable[Session]) -> dict[str, str | None]:
 
     Without a connection that is the way to its portal.
     """
-    found = Connections(established())
+    found = Connections(established(), live_sessions())
     ways = {one.sid: way_of(of) if (of := found.of(one)) else Way(one.address) for one in sessions}
     return {str(sid): nic_of(way) or None for sid, way in ways.items()}
 

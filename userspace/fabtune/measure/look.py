@@ -198,7 +198,7 @@ class Look:
         missing, target = list(self._missing), None
         session = self._session(one)
         if one.socket is None:
-            missing.append(_unconnected(session))
+            missing.append(_unconnected(session, one.why_no_socket))
             target = self._serving if self._serving and _did(self._serving, disk) else None
             if self._serving and not target:
                 missing.append("the target's end: that one block device there did just these requests cannot be told")
@@ -333,9 +333,11 @@ def _did(end: EndSeen, disk: DiskSeen) -> bool:
     return len(did) == 1 and abs(did[0] - asked) <= _SAME * asked
 
 
-def _unconnected(session: SessionSeen) -> str:
+def _unconnected(session: SessionSeen, why: str) -> str:
     if session.rdma:
         return f"{session.transport} has no TCP connection: the round trip and the line are not seen"
+    if why:
+        return f"the TCP connection of {session.target}: {why}"
     return f"no TCP connection of {session.target} is seen in this network namespace"
 
 

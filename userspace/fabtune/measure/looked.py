@@ -23,6 +23,8 @@ class Looked:
     session: Session | SrpLogin
     socket: TcpSocket | None
     multipath: str = ""
+    # Why none of the connections that lead to its portal is taken for the session's, '' where none does.
+    why_no_socket: str = ""
 
     @property
     def bearer(self) -> str:
@@ -35,7 +37,8 @@ def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
 
     A device on top of others (multipath, LVM) stands for those that sessions bring.
     """
-    sessions: list[Session | SrpLogin] = [*live_sessions(), *srp.srp_logins()]
+    live = live_sessions()
+    sessions: list[Session | SrpLogin] = [*live, *srp.srp_logins()]
     if not sessions:
         raise InputError(f"{_NO_SESSION}; log in first (iscsiadm -m node --login)")
     by_disk = {lun: session for session in sessions for lun in session.luns}
@@ -43,9 +46,15 @@ def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
     if not wanted:
         raise InputError("the sessions of this host have no disks yet")
     heads = blocks.heads_of(wanted)
-    ends = Connections(found)
-    sockets = {disk: ends.of(one) if isinstance(one := by_disk[disk], Session) else None for disk in wanted}
-    return [Looked(disk, by_disk[disk], sockets[disk], ", ".join(heads[disk])) for disk in wanted]
+    ends = Connections(found, live)
+
+    def looked(disk: str) -> Looked:
+        one, above = by_disk[disk], ", ".join(heads[disk])
+        if not isinstance(one, Session):
+            return Looked(disk, one, None, above)
+        return Looked(disk, one, ends.of(one), above, ends.why_none(one))
+
+    return [looked(disk) for disk in wanted]
 
 
 def _below(name: str, by_disk: Mapping[str, object]) -> list[str]:

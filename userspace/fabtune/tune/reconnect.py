@@ -93,14 +93,12 @@ def longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | Non
     # Who may not read the records plans without them.
     with contextlib.suppress(FabtuneError):
         records = record.BACKEND.all()
-    ends = Connections(established())
+    ends = Connections(established(), sessions)
 
     def pause_s(session: Session) -> float:
-        found = ends.of(session)
         text = waits_s.get(session.identity) or records.get(session.identity, {}).get(_TIME2WAIT_KEY)
         wait_s = tree.whole(text)
-        trips_s = _ROUND_TRIPS * (found.path_rtt_ms / 1e3 if found else 0.0)
-        return (_TIME2WAIT_S if wait_s is None else wait_s) + trips_s
+        return (_TIME2WAIT_S if wait_s is None else wait_s) + _ROUND_TRIPS * ends.rtt_ms(session) / 1e3
 
     return _START_S + sum(map(pause_s, sessions))
 
@@ -186,11 +184,11 @@ def why_not(sessions: Sequence[Session], pause_s: float, back_s: float, down: Co
         return reason
     if down and len(down) == len(sessions):
         return ""
-    ends = Connections(established())
+    ends = Connections(established(), sessions)
     ways: dict[tuple[str, int, int], Session] = {}
     for one in sessions:
-        found = ends.of(one)
-        ways[one.address, one.port, found.bound if found else 0] = one
+        bounds = {end.bound for end in ends.perhaps_of(one)} or {0}
+        ways |= {(one.address, one.port, bound): one for bound in bounds}
     return next((why for (*_, bound), one in ways.items() if (why := _why_no_answer(one, bound))), "")
 
 
@@ -374,7 +372,7 @@ def _logged_in_anew(sessions: Sequence[Session], ended: Daemon) -> set[int]:
     daemon = iscsid.running()
     if daemon is None or daemon.since == ended.since:
         return set()
-    own, ends = daemon.sockets(), Connections(established())
+    own, ends = daemon.sockets(), Connections(established(), sessions)
     portals = Counter((one.address, one.port) for one in sessions)
     found = set()
     for one in sessions:

@@ -110,11 +110,11 @@ def of(sessions: Sequence[Session], kept: Mapping[int, carry.Values]) -> list[Sh
         return []
     before, begun_s = [_Moved.of(disk) for *_, disk in disks], time.monotonic()
     time.sleep(_LOOK_S)
-    seconds, ends = time.monotonic() - begun_s, Connections(established())
+    seconds, ends = time.monotonic() - begun_s, Connections(established(), sessions)
     found = []
     for (one, place, disk), earlier in zip(disks, before, strict=True):
-        end, moved = ends.of(one), _Moved.of(disk).since(earlier)
-        few = _filling(moved, seconds, end.path_rtt_ms / 1e3 if end else 0.0)
+        moved = _Moved.of(disk).since(earlier)
+        few = _filling(moved, seconds, ends.rtt_ms(one) / 1e3)
         with contextlib.suppress(FabtuneError):
             was = attribute.BACKEND.read(disk, DEPTH)
             if few is not None and min(_under_way(disk), tree.whole(was) or 0) > _WORTH * few:

@@ -42,9 +42,11 @@ def _due(moves: Iterable[tuple[str, str]], roles: Collection[str], netns: str, b
     initiator, target = (role in roles for role in ROLES)
     found: list[Pending] = []
     if initiator and not netns:
-        ends = Connections(established())
-        sessions = [one for one in live_sessions() if (end := ends.of(one)) and is_paced(end)]
-        found = [pending.of_session(one, boot_id, RECONNECT) for one in sessions]
+        sessions = live_sessions()
+        ends = Connections(established(), sessions)
+        # One that has no connection now asks for its pace with the next.
+        there = (one for one in sessions if one.state == "LOGGED_IN" and any(map(is_paced, ends.perhaps_of(one))))
+        found = [pending.of_session(one, boot_id, RECONNECT) for one in there]
     if target:
         paced = {one.local_port for one in established(netns) if is_paced(one)}
         groups = targets.groups() if paced else []
