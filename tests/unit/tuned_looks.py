@@ -21,6 +21,7 @@ from fabtune.cli import autotune as cli
 from fabtune.host import systemd
 from fabtune.model import typed
 from fabtune.model.observation import Observation
+from fabtune.tune import reconnect
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.summing_up import with_rate
 
@@ -77,6 +78,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(climbing, "other_rates", lambda: ())
         step = stepping.TuningStep
         monkeypatch.setattr(step, "_rows", lambda self, end: [SimpleNamespace(tunable=SimpleNamespace(effect="live"))])
+        monkeypatch.setattr(reconnect, "why_not_for", lambda *_: "")
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
         monkeypatch.setattr(step, "_take_back", lambda self: found.take_back())
         monkeypatch.setattr(time, "sleep", lambda _: None)

@@ -11,6 +11,7 @@ from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
+from fabtune.autotune.new_connections import NewConnections
 from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
@@ -26,6 +27,7 @@ from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+NOT_TRIED = "nothing left that settings lift without new connections, and none can be made in place"
 UNDECIDED = "a step could not be judged (look longer, --for)"
 INTERRUPTED = "ended before its last step could be judged"
 _NO_SWITCH = (
@@ -56,6 +58,8 @@ class Climb:
     other_rates: tuple[ToldRate, ...] = ()
     learnt: Learnt = attrs.field(factory=Learnt)
     witness: Witness = attrs.field(factory=Witness)
+    # What was not written, as nothing would have felt it.
+    not_tried: list[str] = attrs.field(factory=list)
 
     @property
     def take_back(self) -> list[str]:
@@ -64,9 +68,14 @@ class Climb:
 
     @property
     def exit_code(self) -> ExitCode:
-        """5 where nothing stays, and what limits cannot be told, or whether a step helped."""
+        """5 where nothing stays, and what limits cannot be told, or whether a step helped.
+
+        1 where nothing stays, and what might have was not written.
+        """
         if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
             return ExitCode.DONE
+        if self.ended == NOT_TRIED:
+            return ExitCode.FAILED
         told = self.steps or any(map(is_named, self.last.ways))
         return ExitCode.DONE if told and not any(map(self.undecided, self.steps)) else ExitCode.CANNOT_TELL
 
@@ -81,7 +90,9 @@ class Climb:
             return AT_THE_BOUND
         if any(map(self.undecided, self.steps)):
             return UNDECIDED
-        return AT_THE_BOUND if self.last.at_the_bound else NOTHING_LEFT
+        if self.last.at_the_bound:
+            return AT_THE_BOUND
+        return NOT_TRIED if self.not_tried else NOTHING_LEFT
 
 
 def climb(
@@ -127,10 +138,11 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
     # What did not help once is not tried again; what could not be judged for others' doing is, once.
-    learnt, once_more = found.learnt, set[tuple[str, ...]]()
+    learnt, once_more, anew = found.learnt, set[tuple[str, ...]](), NewConnections(progress)
     while not found.ended:
         progress(now.verdict)
-        step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness)
+        step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness, anew)
+        found.not_tried = anew.not_tried
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
@@ -183,7 +195,7 @@ def _told(climbed: Climbed, undecided: bool) -> str:
 
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
-    told = [f"not seen: {text}" for one in (found.first, found.last) for text in one.missing]
+    told = [*found.not_tried, *(f"not seen: {text}" for one in (found.first, found.last) for text in one.missing)]
     told += sorted(found.learnt.left_alone)
     if found.learnt.yields:
         told.append(_shared(found.learnt))

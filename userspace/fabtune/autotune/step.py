@@ -16,7 +16,8 @@ from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.made import Made
-from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, changes_of
+from fabtune.autotune.new_connections import NewConnections
+from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, at_once_of, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
@@ -101,6 +102,8 @@ class TuningStep:
     # Whether it is felt by connections made anew, and what each end's plan is as long as it has written nothing.
     _connects: bool = False
     _plans: dict[str, SavedPlan] = attrs.field(factory=dict)
+    # Whether nothing is written that only new connections would feel, as none can be made.
+    _at_once: bool = False
     _far: FarEnd | None = None
     # Whether the target's host was asked to keep what was written there.
     _perhaps_kept: bool = False
@@ -114,10 +117,12 @@ class TuningStep:
         learnt: Learnt,
         progress: Callable[[str], None],
         witness: Witness,
+        anew: NewConnections,
     ) -> "TuningStep | None":
         """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
+        anew.ask_again()
         steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
-        return next((one for one in steps if one._any_rows()), None)
+        return next((one for one in steps if one._any_rows(anew)), None)
 
     @property
     def limiters(self) -> tuple[str, ...]:
@@ -135,15 +140,26 @@ class TuningStep:
             found.append(NearEnd(target, asked.target_netns))
         return [*found, NearEnd(initiator, "")]
 
-    def _any_rows(self) -> bool:
-        """Tell whether there is anything to write."""
+    def _any_rows(self, anew: NewConnections) -> bool:
+        """Tell whether there is anything to write that is felt here."""
         rows = [row for one in self._ends() for row in self._rows(one)]
         self.learnt.left_alone |= {text for plan in self._plans.values() for text in spared(plan.rows)}
-        self._connects = any(row.tunable.effect != AT_ONCE for row in rows)
-        if self._connects:
-            # More is written then.
-            self._plans.clear()
-        return bool(rows)
+        at_once = [row for row in rows if row.tunable.effect == AT_ONCE]
+        self._connects = len(at_once) < len(rows)
+        if not self._connects:
+            return bool(rows)
+        # More is written then.
+        planned, self._plans = self._plans, {}
+        if not (why := anew.why_not(self._rows_here)):
+            anew.tries(self.limiters)
+            return True
+        self._connects, self._at_once = False, True
+        self._plans = {role: at_once_of(one) for role, one in planned.items()}
+        self.wanted = anew.without(self.wanted, rows, why)
+        return bool(at_once)
+
+    def _rows_here(self) -> list[Row]:
+        return [row for one in self._ends() if one.role == INITIATOR for row in self._rows(one)]
 
     def _rows(self, end: TunedEnd) -> list[Row]:
         # What has nothing to do with an end is not asked there.
@@ -160,7 +176,9 @@ class TuningStep:
         if end.role not in self._plans:
             one = self.wanted
             reason = self._reason
-            lifting = Lifting(reason, reason.rtt_ms, one.estimated, one.settings, one.disks, self._connects)
+            lifting = Lifting(
+                reason, reason.rtt_ms, one.estimated, one.settings, one.disks, self._connects, self._at_once
+            )
             self._plans[end.role] = end.plan(lifting)
         return self._plans[end.role]
 

@@ -44,6 +44,8 @@ class Lifting:
     disks: frozenset[str] = frozenset()
     # Whether some end's rows come into force by a new connection.
     connects: bool = False
+    # Whether no new connection can be made: nothing is written then that only one would feel.
+    at_once: bool = False
 
     @property
     def tunables(self) -> frozenset[str]:
@@ -52,7 +54,8 @@ class Lifting:
 
     def in_place(self, saved: SavedPlan) -> SavedPlan:
         """Return `saved` with no rows but those that lift what limits, and are felt without a login."""
-        rows = [self._left_alone(row) for row in self.reason.lifting(saved.rows) if row.tunable.effect in _IN_PLACE]
+        felt = (AT_ONCE,) if self.at_once else _IN_PLACE
+        rows = [self._left_alone(row) for row in self.reason.lifting(saved.rows) if row.tunable.effect in felt]
         if self.connects:
             # What comes into force by a new connection should not take longer than it must.
             rows = ordered([*rows, *self._pauses(saved.rows)])
@@ -88,6 +91,11 @@ class Wrote:
 def changes_of(rows: Sequence[Row]) -> list[Row]:
     """Return the rows to write."""
     return [row for row in rows if row.state == CHANGE]
+
+
+def at_once_of(plan: SavedPlan) -> SavedPlan:
+    """Return `plan` without the tunables that are felt by a new connection alone."""
+    return replace(plan, rows=tuple(row for row in plan.rows if row.tunable.effect == AT_ONCE))
 
 
 def watched() -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fabtune.backends import record
@@ -24,7 +24,7 @@ from fabtune.host.users import Users
 from fabtune.model.document import Json
 from fabtune.tune import carry, depth_held, journal, logout, owed, short_queue, signals, successor
 from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Pending
-from fabtune.tune.plan import Plan
+from fabtune.tune.plan import CHANGE, Plan, Row
 from fabtune.tune.successor import Log
 
 # iscsid's own start and its first look at the sessions, and the round trips of a connection and a login; it sees to
@@ -246,6 +246,17 @@ def left_to_do(tasks: Sequence[Pending], sessions: Sequence[Session]) -> list[Pe
     # A target on this very host has its own sessions logged in anew, too.
     ours = {tree.read_text(one.directory / "initiatorname") or "" for one in sessions}
     return [one for one in tasks if not one.reconnected and (one.action != TARGET_RELOGIN or one.identity not in ours)]
+
+
+def why_not_for(rows: Iterable[Row], sessions: Sequence[Session]) -> str:
+    """Return why `sessions`, all of this host, would not be connected anew once `rows` are written, '' if they would.
+
+    As `why_not`, but that no portal is asked.
+    """
+    ours = (row for row in rows if row.tunable.key == _TIME2WAIT_KEY and row.device and row.state == CHANGE)
+    waits_s = {row.device.identity: row.wanted for row in ours if row.device}
+    pause_s, back_s = longest_pause_s(sessions, waits_s), longest_pause_s(sessions, _waits_before())
+    return _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s)
 
 
 def _waits_before() -> dict[str, str]:
