@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import hosttree
 import pytest
@@ -441,6 +442,40 @@ def test_a_value_that_somebody_undoes_again_and_again_is_left_to_him(
     assert kinds(told).count("healed") == 12 and len(journal.transactions()) == 13
     assert [one.kind for one in told if "undone 12 times" in one.text] == ["not-healed"]
     assert tree.read_text(host / _IDLE) == "1" and guard.uneasy
+
+
+@pytest.mark.parametrize(("every_s", "healed"), [(1800.0, 12), (3600.0, 12), (86400.0, 48)])
+def test_a_keeper_that_comes_each_half_hour_is_left_to_it_and_one_that_comes_daily_is_not(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, every_s: float, healed: int
+) -> None:
+    """Puppet undid a value 48 times a day, each time guard wrote it again: a transaction that nothing takes away."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    guard, told = Guard(heal=True), []
+    for _ in range(48):
+        clock[0] += every_s
+        hosttree.put(host / _IDLE, "1")
+        told += looked(guard, 1)
+    assert kinds(told).count("healed") == healed and len(journal.transactions()) == 1 + healed
+    said = [one.text for one in told if one.kind == "not-healed"]
+    assert ["undone 12 times in a day" in text for text in said] == [True] * (healed == 12)
+
+
+def test_what_a_session_lost_at_each_return_is_written_again_all_day(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    around = SimpleNamespace(sessions=[SimpleNamespace(sid=1)], netns="")
+    monkeypatch.setattr(rounds, "HostSnapshot", lambda: around)
+    guard, told = Guard(heal=True), []
+    told += looked(guard, 1)
+    for number in range(2, 22):
+        clock[0] += 1800.0
+        around.sessions = [SimpleNamespace(sid=number)]
+        hosttree.put(host / _IDLE, "1")
+        told += looked(guard, 1)
+    assert kinds(told).count("healed") == 20 and "not-healed" not in kinds(told)
 
 
 _RCVBUF = "proc/sys/net/ipv4/tcp_moderate_rcvbuf"

@@ -562,6 +562,34 @@ def test_only_what_revert_needs_of_the_first_line_keeps_values_from_going_back(
     assert read(host / BACKLOG) == ("2000" if blocks else "1000")
 
 
+def test_a_command_reads_each_line_once_and_what_was_added_since_is_seen(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A year of transactions was read a dozen times by each command: seconds each."""
+    for name, value in (("first", 2000), ("second", 3000)):
+        backlog(host, name, value)
+    asked: list[str] = []
+    as_before = lines.read
+    monkeypatch.setattr(lines, "read", lambda raw, where: asked.append(where) or as_before(raw, where))
+    one, other = journal.transactions()
+    journal.transactions()
+    assert len(asked) == len(set(asked)) <= sum(len(path.path.read_text().splitlines()) for path in (one, other))
+    # What is made of one answer is not in the next.
+    other.steps.clear()
+    other.closed = True
+    assert [one.closed for one in journal.transactions()] == [False, False] and journal.transactions()[1].steps
+    assert not back("second").problems
+    assert [one.closed for one in journal.transactions()] == [False, True]
+    # An editor that replaces a file leaves another one, of the same length perhaps.
+    text = one.path.read_text()
+    one.path.unlink()
+    one.path.write_text(text.replace('"first"', '"third"'))
+    one.path.chmod(0o600)
+    assert [one.profile for one in journal.transactions()] == ["third", "second"]
+    other.path.unlink()
+    assert len(journal.transactions()) == 1
+
+
 def test_each_kind_of_line_is_read_as_it_was_written() -> None:
     device = DeviceField("netns", "netns:init", "host")
     for kind in typing.get_args(lines.Line):

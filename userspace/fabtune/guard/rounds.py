@@ -37,8 +37,9 @@ _DISKS_S = 10.0
 _PASSED_S = 600.0
 # A path that changes oftener than this in an hour is reported and no longer followed: that is no change of path.
 _MOST_FOLLOWED, _IN_S = 12, 3600.0
-# A value that is undone oftener than this in an hour is somebody's who goes on: it is reported and left to him.
-_MOST_HEALED = 12
+# A value that is undone oftener than this in an hour is somebody's who goes on: it is reported and left to him.  So is
+# one that is undone as often in a day, as by Puppet each half hour, but for what goes whenever a session comes back.
+_MOST_HEALED, _IN_A_DAY_S = 12, 24 * 3600.0
 # Values need so long until they are felt.
 _REST_S = 10.0
 
@@ -76,8 +77,10 @@ class Guard:
     _met_at_s: dict[str, float] = attrs.field(factory=dict)
     # When each value was written again, and those that no longer are.
     _healed_at_s: dict[Place, deque[float]] = attrs.field(factory=dict)
+    # The same without those times at which a session had come back.
+    _undone_at_s: dict[Place, deque[float]] = attrs.field(factory=dict)
     _weary: set[Place] = attrs.field(factory=set)
-    _journal: tuple[tuple[str, int, int], ...] | None = None
+    _journal: frozenset[tuple[str, int, int]] | None = None
     _applied: list[Transaction] = attrs.field(factory=list)
     # What verify found since the last publication.
     _new: Sequence[Drift] | None = None
@@ -114,8 +117,7 @@ class Guard:
 
     def _planned(self) -> list[Transaction]:
         """Return what `planned_for` finds; files that are as they were are not read again."""
-        files = [(one.name, one.stat()) for one in sorted((journal.state_dir() / "journal").glob("*.jsonl"))]
-        seen = tuple((name, found.st_mtime_ns, found.st_size) for name, found in files)
+        seen = journal.listed()
         if seen != self._journal:
             self._applied, self._journal = planned_for(journal.transactions()), seen
         return self._applied
@@ -138,7 +140,7 @@ class Guard:
         self._verify_at_s = now_s + (_DISKS_S if came else VERIFY_EVERY_S)
         drifts = verify(None, ROLES, "")
         if self.heal and any(one.drifted for one in drifts) and not journal.at_work():
-            yield from self._write_again(progress)
+            yield from self._write_again(progress, returned=kind != "drift")
             drifts = verify(None, ROLES, "")
         self._new = drifts
         yield from self._told_of(drifts, kind)
@@ -159,7 +161,7 @@ class Guard:
             yield Told("as-applied", NOTICE, f"{name} is as applied again, or no longer in force")
         self._drifts = frozenset(found)
 
-    def _write_again(self, progress: Callable[[str], None]) -> Iterator[Told]:
+    def _write_again(self, progress: Callable[[str], None], *, returned: bool) -> Iterator[Told]:
         try:
             written = again.write_again(progress, only=self._may_heal)
         except FabtuneError as error:
@@ -169,13 +171,13 @@ class Guard:
         self._healed += len(rows)
         for row in rows:
             yield Told("healed", NOTICE, f"{_value(row)}: {row.now} -> {row.wanted}, as applied")
-            if self._too_often(place_of(row)):
-                text = f"{_value(row)} was undone {_MOST_HEALED} times in an hour: something else goes on"
+            if within := self._too_often(place_of(row), returned):
+                text = f"{_value(row)} was undone {_MOST_HEALED} times in {within}: something else goes on"
                 text += " setting it; it is reported and no longer written until guard is started anew"
                 yield from self._once("not-healed", text)
-        yield from self._refused(written.refused)
+        yield from self._refused(written.refused, returned)
 
-    def _refused(self, rows: Sequence[tuple[Row, str]]) -> Iterator[Told]:
+    def _refused(self, rows: Sequence[tuple[Row, str]], returned: bool) -> Iterator[Told]:
         """Tell what could not be written again, in one line for all that share a reason."""
         names: dict[str, list[str]] = {}
         for row, why in rows:
@@ -183,21 +185,32 @@ class Guard:
         for why, which in names.items():
             yield from self._once("cannot-heal", f"not written again: {_listed(which)}: {why}")
         # Each trial is a transaction, and may write values that go back with the one that was refused.
-        if weary := [_value(row) for row, _ in rows if self._too_often(place_of(row))]:
-            text = f"tried {_MOST_HEALED} times in an hour, and refused: {_listed(weary)}"
+        weary: dict[str, list[str]] = {}
+        for row, _ in rows:
+            if within := self._too_often(place_of(row), returned):
+                weary.setdefault(within, []).append(_value(row))
+        for within, which in weary.items():
+            text = f"tried {_MOST_HEALED} times in {within}, and refused: {_listed(which)}"
             yield from self._once("not-healed", f"{text}; reported and no longer tried until guard is started anew")
 
     def _may_heal(self, step: Step) -> bool:
         return step.effect == LIVE and step.value not in self._weary
 
-    def _too_often(self, place: Place) -> bool:
-        """Note that the value at `place` was written again, or tried; tell whether it shall not be any more."""
-        now_s, times = time.monotonic(), self._healed_at_s.setdefault(place, deque(maxlen=_MOST_HEALED))
-        times.append(now_s)
-        if len(times) < _MOST_HEALED or now_s - times[0] > _IN_S:
-            return False
-        self._weary.add(place)
-        return True
+    def _too_often(self, place: Place, returned: bool) -> str:
+        """Note that the value at `place` was written again, or tried; return within which time it was once too often.
+
+        '' where it is written again next time; `returned`: a session had just come back.
+        """
+        now_s, found = time.monotonic(), ""
+        kept = [(self._healed_at_s, _IN_S, "an hour")]
+        kept += [] if returned else [(self._undone_at_s, _IN_A_DAY_S, "a day")]
+        for noted, limit_s, within in kept:
+            times = noted.setdefault(place, deque(maxlen=_MOST_HEALED))
+            times.append(now_s)
+            if len(times) == _MOST_HEALED and now_s - times[0] <= limit_s:
+                self._weary.add(place)
+                found = found or within
+        return found
 
     def _look_at_paths(self, around: HostSnapshot, progress: Callable[[str], None]) -> Iterator[Told]:
         present = {}

@@ -2,7 +2,9 @@
 """What one file of the journal says: a transaction, its steps and what was done about them."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 from fabtune.catalog.tunable import ROLES
@@ -120,10 +122,18 @@ class Transaction:
     # Why the last login failed of those that are away, by id, identity and boot.
     refused: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
-    @property
+    # Each step of a revert asks for that of each other transaction.
+    @cached_property
     def name(self) -> str:
         """The transaction's id, which is also its file's name."""
         return self.path.stem
+
+    def copied(self) -> "Transaction":
+        """Return one of its own that says the same: lines that are added to one are no other's."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return Transaction(
+            **{name: copy(one) if isinstance(one, list | set | dict) else one for name, one in own.items()}
+        )
 
     @property
     def profile(self) -> str:
