@@ -17,9 +17,10 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import main
 from fabtune.cli import why as why_verb
 from fabtune.errors import ExitCode
-from fabtune.facts.collect import collect
+from fabtune.facts.collect import Facts, collect
 from fabtune.host import sockets
 from fabtune.host.links import Links
+from fabtune.host.nics import Nic
 from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.look import Look
@@ -27,7 +28,7 @@ from fabtune.measure.looked import Looked
 from fabtune.model.device import Device
 from fabtune.model.observation import BesideSeen, Observation
 from fabtune.model.path import NetworkPath
-from fabtune.tune import journal, lift, reconnect
+from fabtune.tune import journal, lift, path_choice, reconnect
 from fabtune.tune.apply import apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
@@ -186,14 +187,14 @@ def test_a_look_tells_by_which_interface_a_session_logged_in(host: Enter, monkey
     assert Look([])._session(Looked("sd1", session, None)).interface == "eth1"
 
 
-def _apply(rtt_s: float, number: int) -> None:
-    """Apply a window to session `number`'s record alone, for a path of 100 Mb/s."""
+def _apply(rtt_s: float, number: int, path: NetworkPath | None = None) -> None:
+    """Apply a window to session `number`'s record alone, for a path of 100 Mb/s or that one."""
     record = next(
         one.device for one in collect([shipped_catalog().tunables["iscsi.tcp_window"]]).readings
         if one.device.identity.startswith(hosttree.iqn(number) + ",")
     )  # fmt: skip
     rows = [Row(shipped_catalog().tunables["iscsi.tcp_window"], "initiator", record, "524288", "0", CHANGE, "because")]
-    plan = Plan("wan", ("initiator",), "", NetworkPath(rtt_s, 12.5e6), {}, rows)
+    plan = Plan("wan", ("initiator",), "", path or NetworkPath(rtt_s, 12.5e6), {}, rows)
     with journal.locked():
         apply(plan, collect([]).host, Leave(), lambda _: None)
 
@@ -212,6 +213,46 @@ def test_the_rate_of_a_profile_is_that_of_its_path_and_no_longer_than_it_is_in_f
     assert _rates(slow) == [None]
     (found,) = lift.with_known_rate([slow], None)
     assert "fill the line" not in words.verdict(judged(found)[0])
+
+
+_SLOW_NIC, _FAST_NIC = (
+    Nic("eth0", "", 1500, 200 * 10**6, "0", ("eth0",)),
+    Nic("eth1", "", 1500, 2 * 10**9, "1", ("eth1",)),
+)
+
+
+def _of_the_site(number: int, nic_bytes_per_s: float | None) -> Observation:
+    """Return a kept look at session `number` as over a LAN, by a NIC of that speed."""
+    seen = kept("wan-read", number, rtt_ms=0.2)
+    nic = seen.initiator.nic and attrs.evolve(seen.initiator.nic, speed_bytes_per_s=nic_bytes_per_s)
+    return attrs.evolve(seen, target=None, initiator=attrs.evolve(seen.initiator, nic=nic))
+
+
+@pytest.mark.parametrize(
+    "nics", [(_SLOW_NIC, _FAST_NIC), (_SLOW_NIC, Nic("bond0", "", 1500, 2 * 10**9, "", ("eth0",)))]
+)
+def test_a_rate_that_nobody_told_but_a_nic_is_no_line_s_of_another_nic_s_session(
+    host: Enter, nics: tuple[Nic, ...]
+) -> None:
+    """After `apply lan` on a host of 1 and 10 Gb/s a full line of 1 Gb/s was no longer named."""
+    host(1)
+    facts = Facts(collect([]).host, "", [], [], list(nics), [])
+    found = path_choice.choose(facts, 0.2, None)
+    assert found and found.rate_bytes_per_s == 250e6 and not found.estimated
+    _apply(0.0002, 1, found)
+    (header,) = [one.header for one in journal.transactions()]
+    assert (header.rate_bit_per_s, header.rate_by_nic) == (2e9, True)
+    assert _rates(_of_the_site(1, 25e6), _of_the_site(1, None)) == [25e6, None]
+
+
+def test_a_rate_that_was_told_is_no_more_than_the_session_s_own_nic_has(host: Enter) -> None:
+    """An earlier fabtune did not write down that a NIC had told it."""
+    host(1)
+    _apply(0.0002, 1, NetworkPath(0.0002, 250e6))
+    assert not journal.transactions()[0].header.rate_by_nic
+    assert _rates(_of_the_site(1, 25e6), _of_the_site(1, 1250e6), _of_the_site(1, None)) == [25e6, 250e6, 250e6]
+    # A tunnel's speed is anything: more passed.
+    assert _rates(_of_the_site(1, 1.25e6)) == [250e6]
 
 
 def test_the_rate_of_a_profile_is_not_believed_where_more_passed_of_all_disks_of_the_session(host: Enter) -> None:

@@ -8,6 +8,7 @@ applied whole.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
@@ -43,6 +44,8 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
 
     plan.rows = [row for row in plan.changes if row.tunable.effect == LIVE and follows(row)]
     plan.whole = header.whole
+    # Who planned it first had the rate from a NIC: it is told to nobody for being handed on.
+    plan.path = plan.path and replace(plan.path, by_nic=header.rate_by_nic)
     return plan, facts
 
 

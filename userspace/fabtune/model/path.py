@@ -22,8 +22,9 @@ class NetworkPath:
     """One way between initiator and target: round trip in s, rate in bytes/s of the slowest link.
 
     `estimated` tells a rate that nobody vouches for: measured with a few reads (busy CPUs make it too low),
-    or a NIC's speed at a round trip that no site has (an upper limit).  `framing_bytes` is what the rate counts
-    of a packet beside its IP packet: ETHERNET_FRAMING or LINUX_FRAMING; `header_bytes` what TCP and IP take of that.
+    or a NIC's speed at a round trip that no site has (an upper limit).  `by_nic` tells that of the host's fastest NIC,
+    which a session need not leave by.  `framing_bytes` is what the rate counts of a packet beside its IP packet:
+    ETHERNET_FRAMING or LINUX_FRAMING; `header_bytes` what TCP and IP take of that.
     """
 
     rtt_s: float
@@ -32,6 +33,7 @@ class NetworkPath:
     estimated: bool = False
     framing_bytes: int = LINUX_FRAMING
     header_bytes: int = _OVER_IPV4
+    by_nic: bool = False
 
     @property
     def bdp_bytes(self) -> float:

@@ -23,7 +23,7 @@ from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
 from fabtune.why.limiter import CANNOT_TELL
-from fabtune.why.summing_up import is_near, nic_bytes_per_s, with_rate
+from fabtune.why.summing_up import is_near, may_be_of, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
 _WIDE_MS = 1.0
@@ -207,10 +207,14 @@ class _Applied:
 
 def _with_applied(seen: Observation, applied: Iterable[_Applied]) -> Observation:
     rate = next((one.rate_bytes_per_s for one in applied if one.for_path_of(seen)), None)
-    # A plan that was told none took the NIC's, which a long path need not have.
-    if rate is not None and (is_near(seen) or rate != nic_bytes_per_s(seen)):
+    by_nics = with_rate(seen, None)
+    nics_rate = by_nics.rate_bytes_per_s
+    # A plan that was told none took the NIC's, which a long path need not have.  A near one has no more than its own.
+    if rate is None or (nics_rate is not None and rate > nics_rate and may_be_of(seen, nics_rate)):
+        return by_nics
+    if is_near(seen) or rate != nic_bytes_per_s(seen):
         return with_rate(seen, rate, TO_PROFILE, f"as {TO_PROFILE}")
-    return with_rate(seen, None)
+    return by_nics
 
 
 def _in_force() -> list[_Applied]:
@@ -222,7 +226,7 @@ def _in_force() -> list[_Applied]:
     return [
         _Applied(one.header.rtt_ms, one.header.rate_bit_per_s / 8, Passed(step.device for step in one.open_steps))
         for one in reversed(known)
-        if one.state in (IN_FORCE, *_TRIED) and one.header.rate_bit_per_s
+        if one.state in (IN_FORCE, *_TRIED) and one.header.rate_bit_per_s and not one.header.rate_by_nic
     ]
 
 

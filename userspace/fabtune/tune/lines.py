@@ -81,6 +81,8 @@ class BeginLine:
     estimated_bit_per_s: float | None = omitted(None)
     # Whether somebody looks whether it helps, and keeps it only then: until it is confirmed nobody has.
     on_trial: bool = omitted(False)
+    # Whether the rate is that of the fastest NIC, as nobody told one: it is the line's of no session by itself.
+    rate_by_nic: bool = omitted(False)
 
 
 @attrs.frozen

@@ -24,6 +24,7 @@ def choose(
     """
     if rtt_ms is None:
         rtt_ms = max((socket.path_rtt_ms for socket in facts.sockets), default=None)
+    by_nic = rate_bit_per_s is None
     if rate_bit_per_s is None:
         rate_bit_per_s = max((nic.speed_bit_per_s for nic in facts.nics if nic.speed_bit_per_s), default=None)
         estimated = estimated or (rtt_ms is not None and rtt_ms > SITE_RTT_MS)
@@ -32,7 +33,7 @@ def choose(
     mtu = min((nic.mtu_bytes for nic in facts.nics), default=1500)
     # Of connections of both kinds the least: what the path carries at most.
     headers = min((header_bytes(canonical(one.remote)) for one in facts.sockets), default=header_bytes(""))
-    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu, estimated, header_bytes=headers)
+    return NetworkPath(rtt_ms / 1e3, rate_bit_per_s / 8, mtu, estimated, header_bytes=headers, by_nic=by_nic)
 
 
 # A train finds too little where CPUs are busy with it: add a quarter.

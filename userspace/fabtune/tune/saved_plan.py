@@ -76,6 +76,7 @@ class _PathTable:
     rate_bit_per_s: Annotated[float, at_least(1)]
     mtu_bytes: Annotated[int, at_least(68)]
     estimated: bool
+    by_nic: bool = typed.omitted(False)
 
 
 @attrs.frozen
@@ -270,7 +271,7 @@ def _as_json(saved: SavedPlan) -> dict[str, Json]:
         saved.made, saved.fabtune, saved.host, saved.kernel, saved.vocabulary, saved.profile, saved.netns,
         saved.roles, saved.sessions, saved.parameters, [typed.STRICT.write(_row_table(row)) for row in saved.rows],
         path and typed.STRICT.write(
-            _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated)
+            _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated, path.by_nic)
         ),
     )  # fmt: skip
     return {"fabtune_plan": VERSION, **typed.STRICT.write(table)}
@@ -338,7 +339,9 @@ def _path(table: object, where: str) -> NetworkPath | None:
     if table is None:
         return None
     path = typed.STRICT.read(_PathTable, table, where)
-    return NetworkPath(path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu_bytes, path.estimated)
+    return NetworkPath(
+        path.rtt_ms / 1e3, path.rate_bit_per_s / 8, path.mtu_bytes, path.estimated, by_nic=path.by_nic
+    )  # fmt: skip
 
 
 def _rows(items: list[Any], catalog: Catalog, roles: tuple[str, ...], where: str) -> tuple[Row, ...]:

@@ -24,16 +24,21 @@ def with_rate(
     A rate below what passed is not believed, and that is said.
     """
     if told_bytes_per_s is not None:
-        carried = _carried_bytes_per_s(seen)
-        if carried <= TOO_MUCH * told_bytes_per_s:
+        if may_be_of(seen, told_bytes_per_s):
             return attrs.evolve(seen, rate_bytes_per_s=told_bytes_per_s, rate_by=rate_by)
-        text = f"a line of {_mbit(told_bytes_per_s)}, {said}: {_mbit(carried)} passed; judged without it"
+        passed = _mbit(_carried_bytes_per_s(seen))
+        text = f"a line of {_mbit(told_bytes_per_s)}, {said}: {passed} passed; judged without it"
         seen = attrs.evolve(seen, missing=(*seen.missing, text))
     slowest = min((end for end in _ends(seen) if _speed(end)), key=_speed, default=None)
     if slowest is None or not is_near(seen):
         return seen
     by = "of the NIC" if slowest is seen.initiator else "of the target's NIC"
     return attrs.evolve(seen, rate_bytes_per_s=_speed(slowest), rate_by=by)
+
+
+def may_be_of(seen: Observation, rate_bytes_per_s: float) -> bool:
+    """Tell whether no more passed than a line of that rate carries."""
+    return _carried_bytes_per_s(seen) <= TOO_MUCH * rate_bytes_per_s
 
 
 def _carried_bytes_per_s(seen: Observation) -> float:
