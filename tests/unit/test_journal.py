@@ -570,7 +570,12 @@ def test_a_command_reads_each_line_once_and_what_was_added_since_is_seen(
         backlog(host, name, value)
     asked: list[str] = []
     as_before = lines.read
-    monkeypatch.setattr(lines, "read", lambda raw, where: asked.append(where) or as_before(raw, where))
+
+    def read(raw: bytes, where: str) -> lines.Line:
+        asked.append(where)
+        return as_before(raw, where)
+
+    monkeypatch.setattr(lines, "read", read)
     one, other = journal.transactions()
     journal.transactions()
     assert len(asked) == len(set(asked)) <= sum(len(path.path.read_text().splitlines()) for path in (one, other))

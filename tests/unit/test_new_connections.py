@@ -24,7 +24,7 @@ from fabtune.host import iscsid
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import live_sessions
 from fabtune.model.device import Device
-from fabtune.tune import reconnect
+from fabtune.tune import logout, reconnect
 from fabtune.tune.lift import Reason
 from fabtune.tune.plan import CHANGE, REFUSED, Row
 from fabtune.tune.saved_plan import SavedPlan
@@ -117,7 +117,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(iscsid, "running", lambda: Daemon(42, "7", 42))
     monkeypatch.setattr(iscsid, "why_not_anew", lambda daemon: "")
     monkeypatch.setattr(reconnect, "established", list)
-    monkeypatch.setattr(reconnect.logout, "why_not_connected_again", lambda session, may_be_down=False: "")
+    monkeypatch.setattr(logout, "why_not_connected_again", lambda session, may_be_down=False: "")
     monkeypatch.setattr(reconnect, "why_not_waited_for", lambda session, present: "")
     monkeypatch.setattr(reconnect, "_why_no_answer", lambda *_: pytest.fail("a portal was asked"))
     return tmp_path / "sys/class/iscsi_session/session1"

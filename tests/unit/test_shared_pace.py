@@ -16,6 +16,7 @@ from fabtune.autotune.climb import Climb
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.new_connections import NewConnections
 from fabtune.autotune.step import ClimbAsked, TuningStep
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
 from fabtune.autotune.view import View
@@ -213,7 +214,7 @@ def test_tune_says_what_it_leaves_alone_for_others(connect: Connect, monkeypatch
     reason = Reason("wan", 1e8, (), (PACING,), (Limited(seen, (PACING,)),), 50.0)
     monkeypatch.setattr(stepping, "wanted_steps", lambda *_: iter([Wanted(reason)]))
     now, asked = View((seen,), tuple(judged(seen)), (1e6,) * 8), ClimbAsked((), "", None, 4.0, 8)
-    assert TuningStep.next(asked, aim, now, learnt, lambda _: None, Witness()) is None
+    assert TuningStep.next(asked, aim, now, learnt, lambda _: None, Witness(), NewConnections(lambda _: None)) is None
     (said,) = [one for one in climbing._of_path(Climb(now, now, aim, learnt=learnt)) if "left alone" in one]
     assert said.startswith("connection.pacing of 10.2.0.1:3260 as target is left alone: 10.77.0.20 would be held")
 

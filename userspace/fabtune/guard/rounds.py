@@ -117,7 +117,7 @@ class Guard:
 
     def _planned(self) -> list[Transaction]:
         """Return what `planned_for` finds; files that are as they were are not read again."""
-        seen = journal.listed()
+        seen = journal.files_as_they_are()
         if seen != self._journal:
             self._applied, self._journal = planned_for(journal.transactions()), seen
         return self._applied

@@ -309,7 +309,7 @@ def refuse_others() -> None:
             os.close(_directory(ours))
 
 
-def listed() -> frozenset[tuple[str, int, int]]:
+def files_as_they_are() -> frozenset[tuple[str, int, int]]:
     """Return each file of the journal with when it was written last (ns) and its size: what is the same says the same.
 
     Nothing of it is read: the guard asks each second.  Raises FabtuneError.

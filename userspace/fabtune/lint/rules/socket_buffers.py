@@ -74,7 +74,7 @@ class _Paths:
 
     def __init__(self, scene: Scene) -> None:
         self._path, sockets = scene.path, scene.facts.sockets
-        ends = Connections(sockets)
+        ends = Connections(sockets, scene.facts.sessions)
         self._sessions: dict[str, list[TcpSocket | None]] = {}
         for one in scene.facts.sessions:
             self._sessions.setdefault(one.identity, []).append(None if one.is_rdma else ends.of(one))
