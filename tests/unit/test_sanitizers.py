@@ -96,6 +96,15 @@ def test_who_reads_the_kernel_s_clock_while_it_is_written_reads_it_again(who: st
     assert (len(found.ours), len(found.known), found.others) == (ours, 1 - ours, [])
 
 
+@pytest.mark.parametrize(("who", "ours"), [("schedule_hrtimeout_range_clock", 0), ("fabstat_sum", 1)])
+def test_a_sleep_that_its_own_timer_ends_meanwhile_is_the_kernel_s(who: str, ours: int) -> None:
+    found = reports_in(
+        f"BUG: KCSAN: data-race in hrtimer_wakeup / {who}\n\nwrite to 0xffff88800345ba80 of 8 bytes by interrupt:\n"
+        " hrtimer_wakeup+0x24/0x50\n usleep_range_state+0x6b/0x80\n fabstat_sum+0x2d3/0x3c0 [fabstat]\n"
+    )
+    assert (len(found.ours), len(found.known), found.others) == (ours, 1 - ours, [])
+
+
 LOCKS_OF_LIO = """\
 WARNING: possible irq lock inversion dependency detected
 6.12.117-kasan #1 Tainted: G           O

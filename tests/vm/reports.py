@@ -39,6 +39,8 @@ KNOWN = (
 ASKED = (
     # Whoever reads the clock looks again where it was being written (a latch); KCSAN knows that from Linux 6.13 on.
     re.compile(r"^BUG: KCSAN: data-race in ktime_get_mono_fast_ns / timekeeping_update$", re.MULTILINE),
+    # Whoever sleeps for microseconds asks without a lock whether its timer has woken it (hrtimer_sleeper.task).
+    re.compile(r"^BUG: KCSAN: data-race in hrtimer_wakeup / schedule_hrtimeout_range_clock$", re.MULTILINE),
 )
 
 
