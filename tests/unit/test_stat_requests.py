@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the module tells of single requests: stuck ones, the slowest, and what is recorded on demand."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from fabtune.cli.slow_output import print_recorded, recorded_json
 from fabtune.errors import InputError
 from fabtune.stat import diff, parse, since_seen
 from fabtune.stat.slowest import parse_slowest, slowest
-from fabtune.stat.stuck import parse_stuck
+from fabtune.stat.stuck import parse_stuck, stuck
 
 DETAIL = (
     "detail id=4 op=read time=wait sum_ns=3000 count=2 {}:2\n"
@@ -100,3 +101,20 @@ def test_the_stuck_list_is_read_and_a_damaged_one_refused() -> None:
     for cut in (text[:30], text.replace("age_ns=6", "age_ns=x"), "# other 1\n"):
         with pytest.raises(InputError):
             parse_stuck(cut)
+
+
+def test_a_request_of_unknown_age_is_listed_if_it_is_there_for_longer_than_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a queue without I/O statistics one that just ended was "before load", for an unknown time."""
+    line = "stuck id=4 disk=sda dev=8:0 op=read sector={} bytes=4096 age_ns={} state={} issue_age_ns=0 sent_back=0\n"
+    head = "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=3\n"
+    known, hangs = line.format(0, 61_000_000_000, "before_load"), line.format(8, 0, "before_load")
+    path = tmp_path / "stuck"
+    path.write_text(head + known + hangs + line.format(16, 0, "before_load"))
+    monkeypatch.setattr(time, "sleep", lambda seconds: path.write_text(head + line.format(24, 0, "untracked") + hangs))
+    assert [one.sector for one in stuck(tmp_path).requests] == [0, 8]
+    # What is known is not asked for twice.
+    path.write_text(head + known)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("nothing was to be waited for"))
+    assert [one.sector for one in stuck(tmp_path).requests] == [0]

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Requests that have been under way for too long: the module's file ``stuck``."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fabtune.stat.snapshot import DIRECTORY, parse_list, read_file
 
 FORMAT_VERSION = 1
+# A request of unknown age is looked for again after this long: at the first look it may just have been ending.
+_AGAIN_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,25 @@ class StuckList:
 
 
 def stuck(directory: Path = DIRECTORY) -> StuckList:
-    """Read the list.  Raises FabtuneError when the module is not loaded or may not be read."""
+    """Read the list.  Raises FabtuneError when the module is not loaded or may not be read.
+
+    Of a queue without I/O statistics the kernel does not know how old a request is, so each that is there at two looks
+    is listed.
+    """
+    found = _read(directory)
+    if all(one.age_ns is not None for one in found.requests):
+        return found
+    time.sleep(_AGAIN_S)
+    still = {_whose(one) for one in _read(directory).requests}
+    return replace(found, requests=tuple(o for o in found.requests if o.age_ns is not None or _whose(o) in still))
+
+
+def _read(directory: Path) -> StuckList:
     return parse_stuck(read_file("stuck", directory), str(directory / "stuck"))
+
+
+def _whose(one: StuckRequest) -> tuple[str, str, int, int]:
+    return one.dev, one.op, one.sector, one.bytes
 
 
 def parse_stuck(text: str, source: str = "stuck") -> StuckList:
