@@ -91,11 +91,11 @@ class _Paths:
 
     def of(self, record: Device) -> NetworkPath | None:
         """Return the path of the session of `record`, None where it is not known."""
-        if self._path is None or record.identity not in self._sessions:
+        found = [one for one in self._sessions.get(record.identity, ()) if one and one.path_rtt_ms]
+        if self._path is None or not found:
+            # Where nothing says that there is another one it is the scene's.
             return self._path if self._one else None
-        found = [one for one in self._sessions[record.identity] if one and one.path_rtt_ms]
-        paths = [self._over(one, self._path) for one in found]
-        return max(paths, key=lambda path: path.bdp_bytes) if paths else None
+        return max((self._over(one, self._path) for one in found), key=lambda path: path.bdp_bytes)
 
     def _over(self, one: TcpSocket, path: NetworkPath) -> NetworkPath:
         """Return `path` where that of a connection is no shorter, and its NIC no slower."""
