@@ -17,9 +17,10 @@ from fabtune.facts.collect import Facts
 from fabtune.host import targets, tree
 from fabtune.host.sessions import Session
 from fabtune.model.device import Device
+from fabtune.model.login_target import serves
 from fabtune.model.negotiate import Agreed, Value, preview
 from fabtune.tune import journal
-from fabtune.tune.logins import RECORD_KEYS, acl_of, groups_of, readings_of, serves
+from fabtune.tune.logins import RECORD_KEYS, acl_of, groups_of, readings_of
 from fabtune.tune.plan import CHANGE, REFUSED, Plan, Row
 
 # Where this parameter of a profile is set, the user answers for the logins.

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from fabtune.host import targets
 from fabtune.lint.rule import Case, Scene, case, rule
+from fabtune.model.login_target import serves
 from fabtune.model.negotiate import MANAGEMENT_COMMANDS
-from fabtune.tune.logins import serves
 
 # drivers/scsi/libiscsi.c, iscsi_session_setup (ISCSI_TOTAL_CMDS_MIN)
 _LEAST_COMMANDS = 16
