@@ -85,10 +85,11 @@ def _disk(disk: str) -> Sample:
 
 def edges(target: Target) -> Edge:
     """Return the counters that are read before and after a step, by kind."""
-    sessions = [one for one in live_sessions() if one.sid in target.sessions]
+    every = live_sessions()
+    sessions = [one for one in every if one.sid in target.sessions]
     return Edge(
         nics=interface_counters(),
-        session_nics=_nics(sessions),
+        session_nics=_nics(sessions, every),
         qdiscs=typed.STRICT.read(
             tuple[Qdisc, ...], iproute.read_json("tc", "-s", "qdisc", "show"), "tc -s -j qdisc show"
         ),
@@ -99,12 +100,12 @@ def edges(target: Target) -> Edge:
     )
 
 
-def _nics(sessions: Iterable[Session]) -> dict[str, str | None]:
-    """Return the interface that each session's packets leave by, None where it is not known.
+def _nics(sessions: Iterable[Session], every: Iterable[Session]) -> dict[str, str | None]:
+    """Return the interface that the packets of each of `sessions` leave by, None where it is not known.
 
-    Without a connection that is the way to its portal.
+    Without a connection that is the way to its portal.  `every` are all sessions of this host.
     """
-    found = Connections(established(), live_sessions())
+    found = Connections(established(), every)
     ways = {one.sid: way_of(of) if (of := found.of(one)) else Way(one.address) for one in sessions}
     return {str(sid): nic_of(way) or None for sid, way in ways.items()}
 
@@ -114,7 +115,8 @@ def framing_bytes(target: Target) -> int | None:
 
     Only a card puts an Ethernet's preamble and gap around it; a rate that Linux shapes has no more than the header.
     """
-    ways = set(_nics(one for one in live_sessions() if one.sid in target.sessions).values()) - {None}
+    every = live_sessions()
+    ways = set(_nics((one for one in every if one.sid in target.sessions), every).values()) - {None}
     if not ways:
         return None
     return ETHERNET_FRAMING if any(_has_card(Path("/sys/class/net", str(way))) for way in ways) else LINUX_FRAMING
