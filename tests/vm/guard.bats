@@ -19,9 +19,10 @@ teardown_file() {
 	fabtune revert --allow-relogin || true
 }
 
-# reads [OPTION...]: reads the disk until it is ended, as fast as the line carries unless fio is told otherwise.
+# reads [OPTION...]: reads the disk until it is ended.  Four requests fill the line up to 80 ms, and half of it over
+# 150 ms: one that is full there, too, guard takes for full of the load's own queue, and leaves its values alone.
 reads() {
-	fio --name=x --filename="/dev/$DISK" --readonly --direct=1 --ioengine=libaio --rw=read --bs=256k --iodepth=64 --size=900m \
+	fio --name=x --filename="/dev/$DISK" --readonly --direct=1 --ioengine=libaio --rw=read --bs=256k --iodepth=4 --size=900m \
 		--time_based --runtime=3600 "$@" >/dev/null 2>&1 3>&- 4>&- &
 	LOAD=$!
 }
