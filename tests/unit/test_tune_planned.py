@@ -147,6 +147,16 @@ def sharing(*seen: Observation) -> View:
     return limited(*seen, by={one.device: (line,) for one in seen})
 
 
+def test_what_a_line_carries_of_a_payload_has_the_headers_of_its_sessions() -> None:
+    """Over IPv6 a segment has 20 bytes less of the same packet: a pace without them is 1.3 % below the line."""
+    assert sharing(FOUR[0]).on_the_wire(1448e3) == pytest.approx(8 * 1514e3)
+    socket = FOUR[0].initiator.socket
+    assert socket is not None
+    socket = attrs.evolve(socket, mss_bytes=1428, local="[fd00:1::1]:42000", remote="[fd00:2::1]:3260")
+    over_ipv6 = attrs.evolve(FOUR[0], initiator=attrs.evolve(FOUR[0].initiator, socket=socket), target=None)
+    assert sharing(over_ipv6).on_the_wire(1428e3) == pytest.approx(8 * 1514e3)
+
+
 def connected(disk: str, port: int, portal: str = "10.2.0.1:3260") -> Observation:
     """A session whose connection has this port of the initiator."""
     seen = at(portal, disk, 20.0)

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 import attrs
 
+from fabtune.autotune.own_losses import OwnLosses
 from fabtune.autotune.view import View
 
 # What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
@@ -18,8 +19,8 @@ _ALONE, _FAIR = 0.75, 2 / 3
 _MORE = 0.08
 # They are so much above what a line carries.
 _ABOVE = 0.03
-# So much sent again is the queue's doing.
-WASTED = 0.0003
+# So much sent again is the queue's doing; and from so much on that is worth another congestion control.
+WASTED, _OVERFILLS = 0.0003, 0.005
 OVERFLOW = "queue-overflow"
 
 
@@ -41,6 +42,7 @@ class Learnt:
     line_bytes_per_s: float = 0.0
     queued_bytes_per_s: float = math.inf
     least_lost: float = 1.0
+    own_losses: OwnLosses = OwnLosses()
     # What single round trips showed, and whether a pace of that did not help.
     glimpsed_bit_per_s: float = 0.0
     glimpsed_in_vain: bool = False
@@ -52,6 +54,7 @@ class Learnt:
         self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
         if shown := view.shown:
             self.least_lost = min(self.least_lost, shown.lost)
+            self.own_losses += shown.own_losses
             self.glimpsed_bit_per_s = max(self.glimpsed_bit_per_s, view.on_the_wire(shown.glimpsed_bytes_per_s))
             self.line_bytes_per_s = max(self.line_bytes_per_s, shown.most_bytes_per_s)
             self.queued_bytes_per_s = min(self.queued_bytes_per_s, shown.queued_bytes_per_s or math.inf)
@@ -111,6 +114,16 @@ class Learnt:
         if shown is None or not shown.probed:
             return False
         return self.yields and shown.mean_bytes_per_s > _FAIR * self.line_bytes_per_s
+
+    def overfilled(self, view: View) -> bool:
+        """Tell whether a congestion control that probes loses in a queue alone what it sends again.
+
+        Where the path itself loses next to nothing cubic fills the line, too, at a pace that the queue has room for.
+        """
+        shown = view.shown
+        if shown is None or not shown.probed or shown.senders > 1 or shown.lost < _OVERFILLS:
+            return False
+        return shown.cubic_bytes_per_s(self.own_losses.share) >= shown.most_bytes_per_s
 
     def probed_in_vain(self, view: View, but_for: float) -> bool:
         """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.

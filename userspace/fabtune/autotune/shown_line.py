@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
+from fabtune.autotune.own_losses import OwnLosses, own_losses
 from fabtune.model.capacity import loss_bytes_per_s, recovery_s
 from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
@@ -60,6 +61,8 @@ class ShownLine:
     sampled_bytes_per_s: float
     # The same where their data may have run out: those are least values, of which it keeps the highest.
     glimpsed_bytes_per_s: float
+    # What the path loses by itself, as far as that shows.
+    own_losses: OwnLosses = OwnLosses()
 
     def full(self, but_for: float) -> bool:
         """Tell whether the mean is the most but for that share of it."""
@@ -109,6 +112,7 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
         any(map(_jitters, sockets)), _queued(ways, sockets, arrived),
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
+        own_losses(sockets, rtt_s),
     )  # fmt: skip
 
 

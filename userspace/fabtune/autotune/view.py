@@ -25,7 +25,6 @@ from fabtune.why.slices import paced_to
 # Bytes come in bursts: over this long, and this many round trips, a rate is one.  So few blocks are judged by their
 # means: whoever stops now and then is slower, which a median does not show.
 _BLOCK_S, _BLOCK_RTTS, _BLOCKS = 1.0, 4, 7
-_TCP_IP_HEADERS = 52
 # Of what a line carries; less is what tuning may leave.  And so much that its queue, not its losses, may hold a load.
 _WORTH_MORE, _NEARLY = 0.02, 0.1
 # What single round trips show is a little above what a line carries.
@@ -176,9 +175,8 @@ class View:
 
     def on_the_wire(self, bytes_per_s: float) -> float:
         """Return bit/s of the line for payload of such a rate."""
-        sockets = [end.socket for one in self.seen for end in (one.initiator, one.target) if end and end.socket]
-        mss = max((one.mss_bytes for one in sockets), default=1448)
-        return 8 * bytes_per_s * (mss + _TCP_IP_HEADERS + LINUX_FRAMING) / mss
+        mss, headers = max((one.mss_bytes, one.header_bytes) for one in self.seen)
+        return 8 * bytes_per_s * (mss + headers + LINUX_FRAMING) / mss
 
     @property
     def main_ways(self) -> list[OneWay]:

@@ -67,6 +67,9 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     minding_losses = LOSS.name not in tried and not learnt.yields
     if minding_losses and learnt.behind_losses:
         yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
+    pace = _pace_shown(now, learnt)
+    if pace and PROBING not in tried and not learnt.yields and learnt.overfilled(now):
+        yield _without_probing(now, pace)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
     if learnt.yields and COMPETING.name not in tried:
@@ -86,6 +89,10 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         yield from _shorter_queues(now, aim, tried)
 
 
+def _pace_shown(now: View, learnt: Learnt) -> float | None:
+    return learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
+
+
 def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
     # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
@@ -93,8 +100,7 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
     if now.overfills or now.floods:
-        rate = learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
-        yield from _against_overflow(now, tried, rate)
+        yield from _against_overflow(now, tried, _pace_shown(now, learnt))
     shares = tuple(
         share
         for way in now.ways
