@@ -2,6 +2,8 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: what is learnt and told of two looks, of two disks, and of a pace that goes back or stays."""
 
+from types import SimpleNamespace
+
 import attrs
 import pytest
 from test_pace_first import _OWN as _PACED_FIRST
@@ -200,6 +202,23 @@ def test_a_pace_that_goes_back_has_shown_no_losses_behind_a_window(
     climber([seen(10, limiter), seen(10, "line", lifts=())])
     found = climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert not found.steps[0].kept and bool(found.learnt.behind_losses) == held
+
+
+def test_what_went_back_against_one_limiter_is_not_written_once_more_against_the_next(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bbr took a small window's place, was no better, and was tried again against the losses that it had itself."""
+    monkeypatch.setattr(View, "losing", frozenset({("sda", "read")}))
+    after = [seen(10, "congestion-window") for _ in range(3)]
+    climber(list(after))
+    tried = [one.limiters for one in climb(ASKED, nobody).steps]
+    assert tried == [("congestion-window",), ("loss",)]
+    same = SimpleNamespace(
+        tunable=SimpleNamespace(effect="live", name="route.congctl"), role="target", device=None, wanted="bbr"
+    )
+    climber(list(after))
+    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [same])
+    assert [one.limiters for one in climb(ASKED, nobody).steps] == tried[:1]
 
 
 @pytest.mark.parametrize(("later_mb_per_s", "told"), [(10, True), (100, False)])

@@ -57,6 +57,12 @@ class Climber:
         return self.left
 
 
+def rows_of(step: stepping.TuningStep, _: object) -> list[SimpleNamespace]:
+    """What a step writes: something else against each limiter."""
+    tunable = SimpleNamespace(effect="live", name=f"against.{'+'.join(step.limiters)}")
+    return [SimpleNamespace(tunable=tunable, role="initiator", device=None, wanted="1")]
+
+
 @pytest.fixture
 def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseException]], Climber]:
     def make(looks: list[View | BaseException]) -> Climber:
@@ -77,7 +83,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(climbing, "rtt_doubts", lambda: [])
         monkeypatch.setattr(climbing, "other_rates", lambda: ())
         step = stepping.TuningStep
-        monkeypatch.setattr(step, "_rows", lambda self, end: [SimpleNamespace(tunable=SimpleNamespace(effect="live"))])
+        monkeypatch.setattr(step, "_rows", rows_of)
         monkeypatch.setattr(reconnect, "why_not_for", lambda *_: "")
         monkeypatch.setattr(step, "_write", lambda self: found.acts.append("write"))
         monkeypatch.setattr(step, "_take_back", lambda self: found.take_back())

@@ -161,7 +161,10 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 now = found.last = of_several_sawteeth(asked, learnt, after, progress)
             rate_bit_per_s = step.wanted.reason.rate_bit_per_s
             beyond_shown = learnt.beyond_shown(rate_bit_per_s)
-            if not climbed.kept:
+            if climbed.kept:
+                learnt.in_vain.clear()
+            else:
+                learnt.in_vain.add(step.changes)
                 learnt.did_not_help(step.limiters, rate_bit_per_s)
             # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
             wider = not _NO_WINDOW.intersection(step.limiters)

@@ -23,6 +23,9 @@ _ABOVE = 0.03
 WASTED, _OVERFILLS = 0.0003, 0.005
 OVERFLOW = "queue-overflow"
 
+# What a step writes: role, tunable, device and value of each row.
+Changes = frozenset[tuple[str, str, str | None, str | None]]
+
 
 @attrs.define
 class Learnt:
@@ -32,6 +35,8 @@ class Learnt:
     """
 
     tried: set[str] = attrs.field(factory=set)
+    # What the steps wrote that went back since the last one that stays.
+    in_vain: set[Changes] = attrs.field(factory=set)
     # Which disks' directions losses held behind larger windows, for which these went back.
     behind_losses: frozenset[tuple[str, str]] = frozenset()
     # Whether a pace of what the line showed went back, and nothing else has helped since.
@@ -123,7 +128,9 @@ class Learnt:
         shown = view.shown
         if shown is None or not shown.probed or shown.senders > 1 or shown.lost < _OVERFILLS:
             return False
-        return shown.cubic_bytes_per_s(self.own_losses.share) >= shown.most_bytes_per_s
+        # Of a line that is idle between bursts what arrives is no rate.
+        known = 0 < self.line_bit_per_s == self.pace_bit_per_s
+        return known and shown.cubic_bytes_per_s(self.own_losses.share) >= shown.most_bytes_per_s
 
     def probed_in_vain(self, view: View, but_for: float) -> bool:
         """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.

@@ -8,7 +8,7 @@ import attrs
 from fabtune.model.observation import SocketSample, SocketSeen
 
 # Between two samples no path loses as many by itself, but one that always does.
-_BURST_SEGMENTS, _BURST_SHARE = 10, 0.01
+_BURST_SEGMENTS, _BURST_SHARE = 5, 0.005
 # Nobody knows whether the next one would have been lost.
 _NONE_LOST = 0.5
 

@@ -7,6 +7,7 @@ once, and by connections made anew under their sessions.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import attrs
 
@@ -14,7 +15,7 @@ from fabtune.autotune import taken_back, trend, view
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
-from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.learnt import Changes, Learnt
 from fabtune.autotune.made import Made
 from fabtune.autotune.new_connections import NewConnections
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, at_once_of, changes_of
@@ -75,7 +76,7 @@ class ClimbAsked:
         )
 
 
-@attrs.define
+@attrs.define(slots=False)
 class TuningStep:
     """One step under way."""
 
@@ -119,15 +120,25 @@ class TuningStep:
         witness: Witness,
         anew: NewConnections,
     ) -> "TuningStep | None":
-        """Return the first step that serves `aim`, was not tried yet and has something to write, None without one."""
+        """Return the first step that serves `aim`, has something to write and was not tried yet, None without one.
+
+        What was tried against one limiter is no other step against the next.
+        """
         anew.ask_again()
         steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
-        return next((one for one in steps if one._any_rows(anew)), None)
+        return next((one for one in steps if one._any_rows(anew) and one.changes not in learnt.in_vain), None)
 
     @property
     def limiters(self) -> tuple[str, ...]:
         """What it is against."""
         return tuple(dict.fromkeys(one.limiter for one in self.wanted.reason.shares))
+
+    @cached_property
+    def changes(self) -> Changes:
+        """What is written, as it is planned before anything is."""
+        rows = [row for one in self._ends() for row in self._rows(one)]
+        named = ((row, row.device.label if row.device else None) for row in rows)
+        return frozenset((row.role, row.tunable.name, device, row.wanted) for row, device in named)
 
     def _ends(self) -> list[TunedEnd]:
         """Return each end that is to be tuned, the target's first: a login asks it."""

@@ -67,9 +67,10 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     minding_losses = LOSS.name not in tried and not learnt.yields
     if minding_losses and learnt.behind_losses:
         yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
-    pace = _pace_shown(now, learnt)
-    if pace and PROBING not in tried and not learnt.yields and learnt.overfilled(now):
-        yield _without_probing(now, pace)
+    probes = PROBING not in tried and not learnt.yields
+    overfilled = probes and learnt.overfilled(now)
+    if overfilled:
+        yield _without_probing(now, learnt.line_bit_per_s)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
     if learnt.yields and COMPETING.name not in tried:
@@ -80,17 +81,13 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
         first, second = (minding, pacing) if now.shown and now.shown.averaged else (pacing, minding)
         yield from first
         yield from second
-    if PROBING not in tried and not learnt.yields and learnt.probed_in_vain(now, but_for=_WORTH):
+    if probes and not overfilled and learnt.probed_in_vain(now, but_for=_WORTH):
         yield _without_probing(now, learnt.line_bit_per_s)
     # Without a pace no request is shorter.
     if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
         yield from _without_pace(now, now.paced)
     if aim.goal is Goal.BOTH:
         yield from _shorter_queues(now, aim, tried)
-
-
-def _pace_shown(now: View, learnt: Learnt) -> float | None:
-    return learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
 
 
 def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
@@ -100,7 +97,8 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
     if now.overfills or now.floods:
-        yield from _against_overflow(now, tried, _pace_shown(now, learnt))
+        rate = learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
+        yield from _against_overflow(now, tried, rate)
     shares = tuple(
         share
         for way in now.ways
