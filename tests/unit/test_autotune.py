@@ -131,7 +131,8 @@ def test_what_a_new_connection_makes_far_slower_is_not_looked_at_for_long(
 ) -> None:
     after = [seen(after_mb_per_s, "loss", lifts=()) for _ in range(2)]
     made = climber([seen(10, "receive-window"), *after])
-    connects = SimpleNamespace(tunable=SimpleNamespace(effect="new-connections"))
+    tunable = SimpleNamespace(effect="new-connections", name="route.congctl")
+    connects = SimpleNamespace(tunable=tunable, role="target", device=None, wanted="bbr")
     monkeypatch.setattr(stepping.TuningStep, "_rows", lambda self, end: [connects])
     (step,) = climb(attrs.evolve(ASKED, seconds=10.0, most_steps=1), nobody).steps
     assert (step.kept, made.looks_s) == (kept, looks_s)

@@ -221,6 +221,27 @@ def test_what_went_back_against_one_limiter_is_not_written_once_more_against_the
     assert [one.limiters for one in climb(ASKED, nobody).steps] == tried[:1]
 
 
+def test_what_was_a_fifth_faster_but_perhaps_by_chance_is_tried_again_once_more_of_the_load_is_known(
+    climber: Make,
+) -> None:
+    """A load that loss held went back to 0.70 of its line from 0.97, as its own ups and downs hid that."""
+    made = climber(
+        [uneven(10), seen(13.5, "line"), seen(13.5, "line"), uneven(10), seen(13.5, "line"), seen(13.5, "line")]
+    )
+    found = climb(ASKED, nobody)
+    assert [(one.limiters, one.kept, one.looks) for one in found.steps[:2]] == [
+        (("receive-window",), False, (1, 2)), (("receive-window",), True, (2, 1))
+    ]  # fmt: skip
+    assert made.acts[:4] == ["write", "take back", "write", "confirm"]
+
+
+def test_what_was_hardly_faster_or_was_tried_twice_is_not_tried_once_more(climber: Make) -> None:
+    climber([uneven(10), uneven(10.3)])
+    assert [one.kept for one in climb(ASKED, nobody).steps] == [False]
+    climber([uneven(10), *(uneven(12) for _ in range(2)), uneven(10), *(uneven(11) for _ in range(2))])
+    assert [one.kept for one in climb(ASKED, nobody).steps] == [False, False]
+
+
 @pytest.mark.parametrize(("later_mb_per_s", "told"), [(10, True), (100, False)])
 def test_what_the_line_has_carried_since_is_no_longer_told_as_its_rate(
     climber: Make,

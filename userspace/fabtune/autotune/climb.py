@@ -6,13 +6,13 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.climbed import Climbed
-from fabtune.autotune.disturbed import Witness
+from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.new_connections import NewConnections
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import PATH_QUEUE, PROBING, TOLD_PACE
@@ -83,6 +83,10 @@ class Climb:
         """Tell whether a step went back because it could not be judged."""
         return not (step.kept or step.unfair) and step.outcome.undecided(self.aim.goal)
 
+    def promising(self, step: Climbed) -> bool:
+        """Tell whether a step that could not be judged was so much faster that more looks are worth their time."""
+        return self.undecided(step) and not self.aim.by_times and (step.outcome.throughput.ratio or 0.0) >= PROMISING
+
     @property
     def why_no_more(self) -> str:
         """Why nothing is left to be tried: a full line is no answer to how long requests take."""
@@ -137,7 +141,8 @@ def climb(
 def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]) -> None:
     """Take step after step, and note them and why there are no more in `found`."""
     now = found.first
-    # What did not help once is not tried again; what could not be judged for others' doing is, once.
+    # What did not help once is not tried again; what could not be judged for others' doing is, once, and what was
+    # faster, perhaps by chance.
     learnt, once_more, anew = found.learnt, set[tuple[str, ...]](), NewConnections(progress)
     while not found.ended:
         progress(now.verdict)
@@ -159,33 +164,50 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             elif climbed.kept:
                 found.last = after
                 now = found.last = of_several_sawteeth(asked, learnt, after, progress)
-            rate_bit_per_s = step.wanted.reason.rate_bit_per_s
-            beyond_shown = learnt.beyond_shown(rate_bit_per_s)
-            if climbed.kept:
-                learnt.in_vain.clear()
-            else:
-                learnt.in_vain.add(step.changes)
-                learnt.did_not_help(step.limiters, rate_bit_per_s)
-            # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
-            wider = not _NO_WINDOW.intersection(step.limiters)
-            learnt.behind_losses = after.losing if wider and not climbed.kept else frozenset()
-            # What a line that others use has for these sessions changes by itself: no step follows it.
-            learnt.tried |= {COMPETING.name}.intersection(step.limiters)
-            if _SHOWN.intersection(step.limiters):
-                # What sends much again without that pace loses it to the path, or to a pace too high to tell.
-                tells = not beyond_shown and not step.before.floods
-                as_fast = climbed.outcome.throughput.verdict is Verdict.SAME and tells
-                if climbed.kept or as_fast:
-                    found.shown_bit_per_s = rate_bit_per_s
-                learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()
-                # Without a pace it may have overfilled the queue, and helped no one.
-                learnt.tried -= {LOSS.name} if climbed.kept else set()
-            elif climbed.kept:
-                learnt.another_helped()
-                # What was a window's best is no pace for a larger one.
-                learnt.tried -= {TOLD_PACE} if wider else set()
+            elif found.promising(climbed) and climbed.limiters not in once_more:
+                once_more.add(climbed.limiters)
+                progress(f"that may be chance: {asked.seconds:g} s more without it, and then once more with it ...")
+                now = found.last = _for_longer(step)
+                continue
+            _learn(found, step, climbed, after)
         else:
             found.ended = found.why_no_more
+
+
+def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> None:
+    """Note in `found` what a step that could be judged, and the look at it, say of what is left to be tried."""
+    learnt = found.learnt
+    rate_bit_per_s = step.wanted.reason.rate_bit_per_s
+    beyond_shown = learnt.beyond_shown(rate_bit_per_s)
+    if climbed.kept:
+        learnt.in_vain.clear()
+    else:
+        learnt.in_vain.add(step.changes)
+        learnt.did_not_help(step.limiters, rate_bit_per_s)
+    # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
+    wider = not _NO_WINDOW.intersection(step.limiters)
+    learnt.behind_losses = after.losing if wider and not climbed.kept else frozenset()
+    # What a line that others use has for these sessions changes by itself: no step follows it.
+    learnt.tried |= {COMPETING.name}.intersection(step.limiters)
+    if _SHOWN.intersection(step.limiters):
+        # What sends much again without that pace loses it to the path, or to a pace too high to tell.
+        tells = not beyond_shown and not step.before.floods
+        as_fast = climbed.outcome.throughput.verdict is Verdict.SAME and tells
+        if climbed.kept or as_fast:
+            found.shown_bit_per_s = rate_bit_per_s
+        learnt.tried |= {TOLD_PACE, OVERFLOW} if climbed.kept else set()
+        # Without a pace it may have overfilled the queue, and helped no one.
+        learnt.tried -= {LOSS.name} if climbed.kept else set()
+    elif climbed.kept:
+        learnt.another_helped()
+        # What was a window's best is no pace for a larger one.
+        learnt.tried -= {TOLD_PACE} if wider else set()
+
+
+def _for_longer(step: TuningStep) -> View:
+    """Return what the load is without `step`, as it was seen before it and is seen behind it."""
+    again = step.look_again()
+    return again if other_disks(step.before, again) else again.behind(step.before)
 
 
 def _told(climbed: Climbed, undecided: bool) -> str:
