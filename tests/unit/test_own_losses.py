@@ -43,7 +43,7 @@ def test_what_is_lost_in_bursts_and_a_round_trip_around_them_is_no_loss_of_the_p
     """As cubic lost 146 of a queue's of 0.14 of the path's product, once in 20 s."""
     found = own_losses([sending([*[0] * 38, 7, 138, 1, *[0] * 10])], _RTT_S)
     assert found == OwnLosses(48 * _ARRIVE, 0)
-    assert found.share == pytest.approx(0.5 / (48 * _ARRIVE))
+    assert found.share == pytest.approx(1 / (48 * _ARRIVE))
 
 
 def test_of_bursts_that_follow_each_other_nothing_is_known_of_the_path() -> None:
@@ -60,7 +60,7 @@ def test_losses_of_the_paths_own_are_seen_beside_bursts(share: float) -> None:
 
 
 def test_looks_add_up_and_a_path_that_always_loses_much_shows_nothing_else() -> None:
-    assert (OwnLosses(1000, 1) + OwnLosses(3000, 1)).share == pytest.approx(1 / 2000)
+    assert (OwnLosses(1000, 1) + OwnLosses(3000, 1)).share == pytest.approx(3 / 4000)
     assert own_losses([sending([50] * 50)], _RTT_S).share == 1.0
 
 
@@ -84,6 +84,10 @@ def test_bbr_that_loses_a_percent_in_a_queue_gives_way_to_cubic_before_it_is_pac
     # A path that loses leaves cubic little; of one that nothing is known of nobody knows that.
     assert "probing" not in (first(losing, lossy), first(losing, None))
     assert first(losing, quiet, "probing") != "probing"
+    # Nor is anything known of a path whose round trip is not.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OneWay, "rtt_s", 0.0)
+        assert first(losing, quiet) != "probing"
     # What loses little overfills nothing, and cubic does not probe.
     little = delivering(line, 0.99, 0.99, sent_again=1448, congctl="bbr")
     cubic = delivering(line, 0.99, 0.99, sent_again=60 * 1448)

@@ -235,11 +235,18 @@ def test_what_was_a_fifth_faster_but_perhaps_by_chance_is_tried_again_once_more_
     assert made.acts[:4] == ["write", "take back", "write", "confirm"]
 
 
-def test_what_was_hardly_faster_or_was_tried_twice_is_not_tried_once_more(climber: Make) -> None:
+def test_what_was_hardly_faster_or_a_pace_or_was_tried_twice_is_not_tried_once_more(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     climber([uneven(10), uneven(10.3)])
     assert [one.kept for one in climb(ASKED, nobody).steps] == [False]
     climber([uneven(10), *(uneven(12) for _ in range(2)), uneven(10), *(uneven(11) for _ in range(2))])
     assert [one.kept for one in climb(ASKED, nobody).steps] == [False, False]
+    # A pace of what arrived was kept at half of the line, when losses happened to leave more at its second trial.
+    paced_first(monkeypatch, 100e6)
+    lossy = attrs.evolve(uneven(10), ways=seen(10, "loss").ways)
+    climber([lossy, seen(13.5, "line"), seen(13.5, "line"), *(lossy for _ in range(6))])
+    assert [one.limiters for one in climb(ASKED, nobody).steps].count(("queue-overflow",)) == 1
 
 
 @pytest.mark.parametrize(("later_mb_per_s", "told"), [(10, True), (100, False)])

@@ -164,7 +164,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             elif climbed.kept:
                 found.last = after
                 now = found.last = of_several_sawteeth(asked, learnt, after, progress)
-            elif found.promising(climbed) and climbed.limiters not in once_more:
+            elif found.promising(climbed) and not step.wanted.spares and climbed.limiters not in once_more:
+                # What a pace gains is little: so much more is chance, or the next step's.
                 once_more.add(climbed.limiters)
                 progress(f"that may be chance: {asked.seconds:g} s more without it, and then once more with it ...")
                 now = found.last = _for_longer(step)

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import attrs
 
 from fabtune.autotune.own_losses import OwnLosses
+from fabtune.autotune.shown_line import ShownLine
 from fabtune.autotune.view import View
 
 # What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
@@ -19,8 +20,9 @@ _ALONE, _FAIR = 0.75, 2 / 3
 _MORE = 0.08
 # They are so much above what a line carries.
 _ABOVE = 0.03
-# So much sent again is the queue's doing; and from so much on that is worth another congestion control.
-WASTED, _OVERFILLS = 0.0003, 0.005
+# So much sent again is the queue's doing; and from so much on that is worth another congestion control, which what is
+# known of the path's own losses is to leave this share of the line at least.
+WASTED, _OVERFILLS, _NEARLY = 0.0003, 0.005, 0.8
 OVERFLOW = "queue-overflow"
 
 # What a step writes: role, tunable, device and value of each row.
@@ -29,7 +31,7 @@ Changes = frozenset[tuple[str, str, str | None, str | None]]
 
 @attrs.define
 class Learnt:
-    """What did not help, the most that the line showed to carry in bit/s, and the least share of packets lost.
+    """What did not help, the most that the line showed to carry in bit/s, and what the path itself loses.
 
     `queued_bytes_per_s` is the least payload that passed while a queue stood on the path, of `line_bytes_per_s`.
     """
@@ -46,7 +48,6 @@ class Learnt:
     line_bit_per_s: float = 0.0
     line_bytes_per_s: float = 0.0
     queued_bytes_per_s: float = math.inf
-    least_lost: float = 1.0
     own_losses: OwnLosses = OwnLosses()
     # What single round trips showed, and whether a pace of that did not help.
     glimpsed_bit_per_s: float = 0.0
@@ -58,7 +59,6 @@ class Learnt:
         """Learn from one look."""
         self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
         if shown := view.shown:
-            self.least_lost = min(self.least_lost, shown.lost)
             self.own_losses += shown.own_losses
             self.glimpsed_bit_per_s = max(self.glimpsed_bit_per_s, view.on_the_wire(shown.glimpsed_bytes_per_s))
             self.line_bytes_per_s = max(self.line_bytes_per_s, shown.most_bytes_per_s)
@@ -130,7 +130,11 @@ class Learnt:
             return False
         # Of a line that is idle between bursts what arrives is no rate.
         known = 0 < self.line_bit_per_s == self.pace_bit_per_s
-        return known and shown.cubic_bytes_per_s(self.own_losses.share) >= shown.most_bytes_per_s
+        return known and self._cubic_fills(shown, _NEARLY * shown.most_bytes_per_s)
+
+    def _cubic_fills(self, shown: ShownLine, bytes_per_s: float) -> bool:
+        """Tell whether what the path itself loses would let cubic have so much."""
+        return shown.rtt_s > 0 and shown.cubic_bytes_per_s(self.own_losses.share) >= bytes_per_s
 
     def probed_in_vain(self, view: View, but_for: float) -> bool:
         """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.
@@ -145,4 +149,4 @@ class Learnt:
             return False
         share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
         line = shown.mean_bytes_per_s / share
-        return share < 1 - but_for and shown.cubic_bytes_per_s(self.least_lost) >= SPARE * line
+        return share < 1 - but_for and self._cubic_fills(shown, SPARE * line)

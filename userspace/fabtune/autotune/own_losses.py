@@ -9,8 +9,8 @@ from fabtune.model.observation import SocketSample, SocketSeen
 
 # Between two samples no path loses as many by itself, but one that always does.
 _BURST_SEGMENTS, _BURST_SHARE = 5, 0.005
-# Nobody knows whether the next one would have been lost.
-_NONE_LOST = 0.5
+# The next one might have been lost.
+_ONE_MORE = 1
 
 
 @attrs.frozen
@@ -26,8 +26,8 @@ class OwnLosses:
 
     @property
     def share(self) -> float:
-        """The share of its segments that the path loses, 1 where nothing is known of it."""
-        return max(self.lost, _NONE_LOST) / self.segments if self.segments else 1.0
+        """The share of its segments that the path may lose, 1 where nothing is known of it."""
+        return (self.lost + _ONE_MORE) / self.segments if self.segments else 1.0
 
 
 def own_losses(sockets: Sequence[SocketSeen], rtt_s: float) -> OwnLosses:
