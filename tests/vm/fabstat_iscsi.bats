@@ -86,9 +86,12 @@ assert [host["can_queue"] for host in hosts] == [1] and 0.3 < hosts[0]["mean_dep
 	before=$(seen "$disk" 'read.completed')
 	freeze
 	fio --name=a "--filename=/dev/$disk" --direct=1 --rw=randread --bs=4k --iodepth=16 --number_ios=16 --size=64m --ioengine=libaio --output=/tmp/fio.log &
-	# Before fio has begun, which takes a slow kernel many seconds, nothing is stuck.
+	# Before fio has begun, which takes a slow kernel minutes beside others, nothing is stuck.
 	all_in_flight() { awk '{ exit $1 < 16 }' "/sys/block/$disk/inflight"; }
-	wait_for all_in_flight
+	until all_in_flight; do
+		kill -0 $!
+		sleep 0.1
+	done
 	frozen=$(cut -d' ' -f1 /proc/uptime)
 	# Where CPUs are several a command takes seconds of the real clock at times.
 	early_s=$([ "$(nproc)" -eq 1 ] && echo 59 || echo 45)
