@@ -13,13 +13,24 @@ from fabtune.autotune.step import PROMISING
 from fabtune.model.judgement import Verdict
 
 BLOCKS, BETWEEN, TURNS = 7, 3, 1000
-# The step is looked at for twice as long where its load may grow by itself, or what it gained may be chance.
+# The step is looked at for twice as long where its load may grow by itself, or what it gained may be chance.  Where it
+# still may be it is tried once more, behind another look without it.
+ALL = 6 * BLOCKS + 4 * BETWEEN
 Load = Callable[[random.Random], Sequence[float]]
 
 
 def kept(rates: Sequence[float]) -> bool:
-    """Tell whether a step in the middle of a load's rates would be kept, as TuningStep looks at them."""
+    """Tell whether a step in the middle of a load's rates would be kept, as a climb looks at them."""
     before, later = rates[:BLOCKS], rates[BLOCKS + BETWEEN :]
+    stays = judged(before, later)
+    if stays is None:
+        again = later[2 * BLOCKS + BETWEEN :][:BLOCKS]
+        stays = judged([*before, *again], later[3 * BLOCKS + 2 * BETWEEN :])
+    return bool(stays)
+
+
+def judged(before: Sequence[float], later: Sequence[float]) -> bool | None:
+    """Tell whether a trial stays, as TuningStep looks at it, None where it is worth another one."""
     for blocks in (BLOCKS, 2 * BLOCKS):
         found = Aim(Goal.THROUGHPUT).outcome(Figures(tuple(before)), Figures(tuple(later[:blocks]))).throughput
         if found.verdict is Verdict.CANNOT_TELL and (found.ratio or 1.0) >= PROMISING:
@@ -28,7 +39,7 @@ def kept(rates: Sequence[float]) -> bool:
             return False
         if not trend.explains(before, later[:blocks], found.low):
             return True
-    return False
+    return None if found.verdict is Verdict.CANNOT_TELL else False
 
 
 def correlated(share: float, deviation: float = 0.15, gain: float = 1.0) -> Load:
@@ -36,7 +47,7 @@ def correlated(share: float, deviation: float = 0.15, gain: float = 1.0) -> Load
 
     def rates(chance: random.Random) -> list[float]:
         found, now = list[float](), chance.gauss(0, deviation)
-        for turn in range(3 * BLOCKS + BETWEEN):
+        for turn in range(ALL):
             now = share * now + chance.gauss(0, deviation * math.sqrt(1 - share**2))
             found.append(1e7 * math.exp(now) * (gain if turn >= BLOCKS else 1.0))
         return found
@@ -44,12 +55,11 @@ def correlated(share: float, deviation: float = 0.15, gain: float = 1.0) -> Load
     return rates
 
 
-def growing(share_a_second: float) -> Load:
-    """A load that grows by itself, with blocks of 1.43 s that vary by 2 %."""
+def growing(share_a_second: float, deviation: float = 0.02) -> Load:
+    """A load that grows by itself, with blocks of 1.43 s that vary by so much."""
 
     def rates(chance: random.Random) -> list[float]:
-        turns = range(3 * BLOCKS + BETWEEN)
-        return [1e7 * math.exp(1.43 * share_a_second * turn + chance.gauss(0, 0.02)) for turn in turns]
+        return [1e7 * math.exp(1.43 * share_a_second * turn + chance.gauss(0, deviation)) for turn in range(ALL)]
 
     return rates
 
@@ -57,16 +67,31 @@ def growing(share_a_second: float) -> Load:
 @pytest.mark.parametrize(
     ("load", "least", "most"),
     [
-        (correlated(0.0), 0.02, 0.05),
-        (correlated(0.5), 0.10, 0.16),
-        (correlated(0.7), 0.17, 0.24),
-        (correlated(0.9), 0.23, 0.31),
+        (correlated(0.0), 0.02, 0.07),
+        (correlated(0.5), 0.12, 0.20),
+        (correlated(0.7), 0.19, 0.27),
+        (correlated(0.9), 0.24, 0.32),
         (growing(0.002), 0.50, 0.62),
         (growing(0.005), 0.36, 0.50),
         (growing(0.01), 0.14, 0.25),
+        (growing(0.002, 0.15), 0.11, 0.19),
+        (growing(0.005, 0.15), 0.36, 0.47),
+        (growing(0.01, 0.15), 0.62, 0.74),
         (correlated(0.0, 0.03, 1.1), 0.99, 1.0),
     ],
-    ids=["steady", "0.5", "0.7", "0.9", "0.2 % a second", "0.5 % a second", "1 % a second", "a gain of 10 %"],
+    ids=[
+        "steady",
+        "0.5",
+        "0.7",
+        "0.9",
+        "0.2 % a second",
+        "0.5 % a second",
+        "1 % a second",
+        "uneven 0.2 %",
+        "uneven 0.5 %",
+        "uneven 1 %",
+        "a gain of 10 %",
+    ],
 )
 def test_how_often_a_step_stays(load: Load, least: float, most: float) -> None:
     chance = random.Random(1)

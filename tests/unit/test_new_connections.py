@@ -17,6 +17,7 @@ from fabtune.autotune import step as stepping
 from fabtune.autotune.climb import AT_THE_BOUND, NOT_TRIED, Climb, climb
 from fabtune.autotune.tuned_ends import Lifting
 from fabtune.autotune.view import View
+from fabtune.autotune.wanted import Wanted
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import autotune as cli
 from fabtune.errors import ExitCode
@@ -92,6 +93,17 @@ def test_where_nothing_else_is_left_nothing_is_written_and_it_has_failed(
 ) -> None:
     found, acts, _ = refusing([_held_by(10, _WINDOW)])
     assert (acts, found.ended, found.exit_code) == ([], NOT_TRIED, ExitCode.FAILED)
+
+
+def test_a_step_that_makes_no_sense_without_them_is_none(
+    refusing: Callable[..., tuple[Climb, list[str], list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cubic in bbr's place was a pace for bbr, below the one that bbr is given, and called what helped."""
+    share = Share("probing", 1.0, "bbr", lifts=("connection.pacing", "route.congctl"), ends=("initiator",))
+    wanted = Wanted(Reason("wan-clean", 1e8, (), (share,)), needs="route.congctl")
+    monkeypatch.setattr(stepping, "wanted_steps", lambda *_: iter([wanted]))
+    found, acts, (*_, said) = refusing([_held_by(10, _WINDOW)])
+    assert (acts, found.steps) == ([], []) and said.startswith("not tried against probing: route.congctl; ")
 
 
 def test_where_they_can_be_made_everything_is_written_in_one_step(

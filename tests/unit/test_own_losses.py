@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 import attrs
 import pytest
 from test_shown_line import delivering, lines, wanted_of  # noqa: F401
-from tuned_looks import paced_line
+from tuned_looks import limited_by, no_path, paced_line  # noqa: F401
 
+from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.own_losses import OwnLosses, own_losses
 from fabtune.autotune.view import View
 from fabtune.model.observation import SocketSeen
+from fabtune.why.judging import Share
 from fabtune.why.one_way import OneWay
 
 _RTT_S, _EVERY_S, _ARRIVE = 0.05, 0.2, 2400
@@ -73,7 +75,7 @@ def short_way(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("lines", "short_way")
 def test_bbr_that_loses_a_percent_in_a_queue_gives_way_to_cubic_before_it_is_paced() -> None:
     """Paced it ends at 0.97 of a line of which cubic has 0.99; its losses come in bursts, the path has none."""
-    line = paced_line(None)
+    line = limited_by(paced_line(None), "line")
     losing = delivering(line, 0.99, 0.99, sent_again=60 * 1448, congctl="bbr")
     quiet, lossy = (delivering(line, 0.5, 0.5, sent_again=again) for again in (0, 2 * 1448))
 
@@ -84,6 +86,20 @@ def test_bbr_that_loses_a_percent_in_a_queue_gives_way_to_cubic_before_it_is_pac
     # A path that loses leaves cubic little; of one that nothing is known of nobody knows that.
     assert "probing" not in (first(losing, lossy), first(losing, None))
     assert first(losing, quiet, "probing") != "probing"
+    # Clean writes say nothing of the reads' way; and what a window, a buffer or a pace holds shows no line.
+    learnt = Learnt(own_losses={"write": OwnLosses(500_000, 0)})
+    learnt.saw(losing)
+    assert not learnt.overfilled(losing)
+    learnt.own_losses["read"] = learnt.own_losses["write"]
+    assert learnt.overfilled(losing)
+    (way,) = losing.ways
+    window = Share("receive-window", 0.1, "window", lifts=("tcp.rmem_max",), ends=("initiator",))
+    held = attrs.evolve(losing, ways=(attrs.evolve(way, shares=(*way.shares, window)),))
+    half = limited_by(losing, "load")
+    assert "probing" not in (first(held, quiet), first(half, quiet))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(View, "paced", (way,))
+        assert first(losing, quiet) != "probing"
     # Nor is anything known of a path whose round trip is not.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneWay, "rtt_s", 0.0)

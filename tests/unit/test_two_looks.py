@@ -14,14 +14,16 @@ from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced
 from fabtune.autotune import first_look as looking
 from fabtune.autotune import step as stepping
 from fabtune.autotune import wanted
-from fabtune.autotune.climb import climb
-from fabtune.autotune.disturbed import Disturbance
+from fabtune.autotune.climb import NOTHING_LEFT, climb
+from fabtune.autotune.disturbed import Disturbance, Witness
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.shown_line import ShownLine
 from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
+from fabtune.errors import ExitCode
+from fabtune.model.judgement import Verdict
 from fabtune.tune.lift import Reason
 from fabtune.why.judging import Share
 
@@ -204,6 +206,11 @@ def test_a_pace_that_goes_back_has_shown_no_losses_behind_a_window(
     assert not found.steps[0].kept and bool(found.learnt.behind_losses) == held
 
 
+def row_of_bbr() -> SimpleNamespace:
+    tunable = SimpleNamespace(effect="live", name="route.congctl")
+    return SimpleNamespace(tunable=tunable, role="target", device=None, wanted="bbr")
+
+
 def test_what_went_back_against_one_limiter_is_not_written_once_more_against_the_next(
     climber: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,11 +220,8 @@ def test_what_went_back_against_one_limiter_is_not_written_once_more_against_the
     climber(list(after))
     tried = [one.limiters for one in climb(ASKED, nobody).steps]
     assert tried == [("congestion-window",), ("loss",)]
-    same = SimpleNamespace(
-        tunable=SimpleNamespace(effect="live", name="route.congctl"), role="target", device=None, wanted="bbr"
-    )
     climber(list(after))
-    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [same])
+    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
     assert [one.limiters for one in climb(ASKED, nobody).steps] == tried[:1]
 
 
@@ -247,6 +251,49 @@ def test_what_was_hardly_faster_or_a_pace_or_was_tried_twice_is_not_tried_once_m
     lossy = attrs.evolve(uneven(10), ways=seen(10, "loss").ways)
     climber([lossy, seen(13.5, "line"), seen(13.5, "line"), *(lossy for _ in range(6))])
     assert [one.limiters for one in climb(ASKED, nobody).steps].count(("queue-overflow",)) == 1
+
+
+def test_a_second_trial_is_the_only_one_of_what_it_writes_and_its_verdict_is_the_steps(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load whose limiter changes from look to look had bbr written for each of them."""
+    looks = [uneven(10)]
+    for limiter, faster in (("loss", 12.0), ("congestion-window", 12.0), ("send-buffer", 12.0)):
+        wilder = tuple(1e7 * one for one in (0.2, 2.1, 0.3, 2.0, 1.2, 0.4, 0.8))
+        again = attrs.evolve(seen(10, limiter), blocks_bytes_per_s=wilder)
+        looks += [uneven(faster), uneven(faster), again]
+    climber(list(looks))
+    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
+    assert len(climb(ASKED, nobody).steps) == 2
+    # What was judged at last is no "could not be judged".
+    worse = [seen(5, "nothing", lifts=()) for _ in range(4)]
+    climber([uneven(10), uneven(12), uneven(12), uneven(10), *worse])
+    found = climb(ASKED, nobody)
+    assert [one.outcome.throughput.verdict for one in found.steps] == [Verdict.CANNOT_TELL, Verdict.WORSE]
+    assert found.exit_code == ExitCode.DONE and found.ended == NOTHING_LEFT
+    # Where no step is left the load is not looked at for another one.
+    made = climber([uneven(10), uneven(12), uneven(12), uneven(10)])
+    climb(attrs.evolve(ASKED, most_steps=1), nobody)
+    assert len(made.looks_s) == 3
+
+
+def test_what_others_disturbed_twice_may_help_against_another_limiter(
+    climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbed = [Disturbance("somebody else wrote"), Disturbance("somebody else wrote")]
+    monkeypatch.setattr(Witness, "disturbance", lambda *_: disturbed.pop() if disturbed else None)
+    climber([*(seen(10, "receive-window") for _ in range(4)), seen(10, "loss"), *(seen(20, "line") for _ in range(3))])
+    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
+    steps = climb(ASKED, nobody).steps
+    assert [(one.limiters, one.kept) for one in steps] == [
+        (("receive-window",), False), (("receive-window",), False), (("loss",), True)
+    ]  # fmt: skip
+
+
+def test_the_mean_of_three_looks_counts_each_once() -> None:
+    ten, twenty, thirty = (seen(rate, "loss") for rate in (10, 20, 30))
+    found = thirty.behind(twenty.behind(ten))
+    assert (found.looks, found.bytes_per_s) == (3, 20e6)
 
 
 @pytest.mark.parametrize(("later_mb_per_s", "told"), [(10, True), (100, False)])

@@ -77,22 +77,23 @@ class Climb:
         if self.ended == NOT_TRIED:
             return ExitCode.FAILED
         told = self.steps or any(map(is_named, self.last.ways))
-        return ExitCode.DONE if told and not any(map(self.undecided, self.steps)) else ExitCode.CANNOT_TELL
+        return ExitCode.DONE if told and not self._untold else ExitCode.CANNOT_TELL
 
     def undecided(self, step: Climbed) -> bool:
         """Tell whether a step went back because it could not be judged."""
         return not (step.kept or step.unfair) and step.outcome.undecided(self.aim.goal)
 
-    def promising(self, step: Climbed) -> bool:
-        """Tell whether a step that could not be judged was so much faster that more looks are worth their time."""
-        return self.undecided(step) and not self.aim.by_times and (step.outcome.throughput.ratio or 0.0) >= PROMISING
+    @property
+    def _untold(self) -> bool:
+        """Whether any step's last trial went back because it could not be judged."""
+        return any(map(self.undecided, {one.limiters: one for one in self.steps}.values()))
 
     @property
     def why_no_more(self) -> str:
         """Why nothing is left to be tried: a full line is no answer to how long requests take."""
         if self.last.at_the_bound and not self.aim.by_times:
             return AT_THE_BOUND
-        if any(map(self.undecided, self.steps)):
+        if self._untold:
             return UNDECIDED
         if self.last.at_the_bound:
             return AT_THE_BOUND
@@ -164,10 +165,9 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             elif climbed.kept:
                 found.last = after
                 now = found.last = of_several_sawteeth(asked, learnt, after, progress)
-            elif found.promising(climbed) and not step.wanted.spares and climbed.limiters not in once_more:
-                # What a pace gains is little: so much more is chance, or the next step's.
-                once_more.add(climbed.limiters)
-                progress(f"that may be chance: {asked.seconds:g} s more without it, and then once more with it ...")
+            elif _worth_more_looks(asked, found, step, climbed):
+                progress(f"that may be chance: looking for {asked.seconds:g} s without it ...")
+                learnt.perhaps_chance |= {step.limiters, step.changes}
                 now = found.last = _for_longer(step)
                 continue
             _learn(found, step, climbed, after)
@@ -183,7 +183,8 @@ def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> Non
     if climbed.kept:
         learnt.in_vain.clear()
     else:
-        learnt.in_vain.add(step.changes)
+        # What somebody else disturbed was not in vain as far as anybody knows.
+        learnt.in_vain |= set() if climbed.disturbance else {step.changes}
         learnt.did_not_help(step.limiters, rate_bit_per_s)
     # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
     wider = not _NO_WINDOW.intersection(step.limiters)
@@ -203,6 +204,17 @@ def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> Non
         learnt.another_helped()
         # What was a window's best is no pace for a larger one.
         learnt.tried -= {TOLD_PACE} if wider else set()
+
+
+def _worth_more_looks(asked: ClimbAsked, found: Climb, step: TuningStep, climbed: Climbed) -> bool:
+    """Tell whether a step that could not be judged was so much faster that it is worth a second trial, its only one.
+
+    What a pace gains is little: so much more is chance.
+    """
+    if found.aim.by_times or step.wanted.spares or len(found.steps) == asked.most_steps:
+        return False
+    faster = found.undecided(climbed) and (climbed.outcome.throughput.ratio or 0.0) >= PROMISING
+    return faster and found.learnt.perhaps_chance.isdisjoint({step.limiters, step.changes})
 
 
 def _for_longer(step: TuningStep) -> View:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 import attrs
 
 from fabtune.autotune.own_losses import OwnLosses
-from fabtune.autotune.shown_line import ShownLine
 from fabtune.autotune.view import View
 
 # What fills a line with so much to spare does not hang on how well the losses of a few seconds tell the path's.
@@ -39,6 +38,8 @@ class Learnt:
     tried: set[str] = attrs.field(factory=set)
     # What the steps wrote that went back since the last one that stays.
     in_vain: set[Changes] = attrs.field(factory=set)
+    # What was tried a second time because its first gain may have been chance: the limiters, and what was written.
+    perhaps_chance: set[tuple[str, ...] | Changes] = attrs.field(factory=set)
     # Which disks' directions losses held behind larger windows, for which these went back.
     behind_losses: frozenset[tuple[str, str]] = frozenset()
     # Whether a pace of what the line showed went back, and nothing else has helped since.
@@ -48,7 +49,8 @@ class Learnt:
     line_bit_per_s: float = 0.0
     line_bytes_per_s: float = 0.0
     queued_bytes_per_s: float = math.inf
-    own_losses: OwnLosses = OwnLosses()
+    # Of the direction that moved most in each look.
+    own_losses: dict[str, OwnLosses] = attrs.field(factory=dict)
     # What single round trips showed, and whether a pace of that did not help.
     glimpsed_bit_per_s: float = 0.0
     glimpsed_in_vain: bool = False
@@ -59,7 +61,7 @@ class Learnt:
         """Learn from one look."""
         self.line_bit_per_s = max(self.line_bit_per_s, view.shown_bit_per_s or 0.0)
         if shown := view.shown:
-            self.own_losses += shown.own_losses
+            self.own_losses[view.main.way] = self.own_losses.get(view.main.way, OwnLosses()) + shown.own_losses
             self.glimpsed_bit_per_s = max(self.glimpsed_bit_per_s, view.on_the_wire(shown.glimpsed_bytes_per_s))
             self.line_bytes_per_s = max(self.line_bytes_per_s, shown.most_bytes_per_s)
             self.queued_bytes_per_s = min(self.queued_bytes_per_s, shown.queued_bytes_per_s or math.inf)
@@ -125,16 +127,20 @@ class Learnt:
 
         Where the path itself loses next to nothing cubic fills the line, too, at a pace that the queue has room for.
         """
-        shown = view.shown
-        if shown is None or not shown.probed or shown.senders > 1 or shown.lost < _OVERFILLS:
+        shown, full = view.shown, view.at_the_bound or view.nearly_full or view.floods
+        # What a window, a buffer or a pace holds shows that, and no line.
+        if shown is None or not full or view.held or view.paced:
+            return False
+        if not shown.probed or shown.senders > 1 or shown.lost < _OVERFILLS:
             return False
         # Of a line that is idle between bursts what arrives is no rate.
         known = 0 < self.line_bit_per_s == self.pace_bit_per_s
-        return known and self._cubic_fills(shown, _NEARLY * shown.most_bytes_per_s)
+        return known and self._cubic_fills(view, _NEARLY * shown.most_bytes_per_s)
 
-    def _cubic_fills(self, shown: ShownLine, bytes_per_s: float) -> bool:
-        """Tell whether what the path itself loses would let cubic have so much."""
-        return shown.rtt_s > 0 and shown.cubic_bytes_per_s(self.own_losses.share) >= bytes_per_s
+    def _cubic_fills(self, view: View, bytes_per_s: float) -> bool:
+        """Tell whether what the path itself loses that way would let cubic have so much."""
+        shown, own = view.shown, self.own_losses.get(view.main.way, OwnLosses())
+        return shown is not None and shown.rtt_s > 0 and shown.cubic_bytes_per_s(own.share) >= bytes_per_s
 
     def probed_in_vain(self, view: View, but_for: float) -> bool:
         """Tell whether a congestion control probes for more than its line has, where cubic would fill that as well.
@@ -149,4 +155,4 @@ class Learnt:
             return False
         share = shown.mean_bytes_per_s / shown.most_bytes_per_s * (view.shown_bit_per_s or 0.0) / self.line_bit_per_s
         line = shown.mean_bytes_per_s / share
-        return share < 1 - but_for and self._cubic_fills(shown, SPARE * line)
+        return share < 1 - but_for and self._cubic_fills(view, SPARE * line)

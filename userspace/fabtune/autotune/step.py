@@ -166,8 +166,8 @@ class TuningStep:
             return True
         self._connects, self._at_once = False, True
         self._plans = {role: at_once_of(one) for role, one in planned.items()}
-        self.wanted = anew.without(self.wanted, rows, why)
-        return bool(at_once)
+        whole, self.wanted = self.wanted.needs, anew.without(self.wanted, rows, why)
+        return any(not whole or row.tunable.name == whole for row in at_once)
 
     def _rows_here(self) -> list[Row]:
         return [row for one in self._ends() if one.role == INITIATOR for row in self._rows(one)]

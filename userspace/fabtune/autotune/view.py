@@ -55,12 +55,12 @@ class View:
         return attrs.evolve(
             self, blocks_bytes_per_s=earlier.blocks_bytes_per_s + self.blocks_bytes_per_s,
             times=earlier.times + self.times, sent_again_shares=earlier.sent_again_shares + self.sent_again_shares,
-            earlier_bytes_per_s=(*earlier.earlier_bytes_per_s, earlier.bytes_per_s),
+            earlier_bytes_per_s=(*earlier.earlier_bytes_per_s, earlier.last_bytes_per_s),
         )  # fmt: skip
 
     def ahead_of(self, later: "View") -> "View":
         """Return this look, which shows what limits, with the figures of a later one at the same values."""
-        rates = (*self.earlier_bytes_per_s, later.bytes_per_s)
+        rates = (*self.earlier_bytes_per_s, later.last_bytes_per_s)
         return attrs.evolve(later.behind(self), seen=self.seen, ways=self.ways, earlier_bytes_per_s=rates)
 
     @property
@@ -71,7 +71,12 @@ class View:
     @property
     def bytes_per_s(self) -> float:
         """What all disks moved, both ways, in all looks that it is judged by."""
-        return statistics.mean([*self.earlier_bytes_per_s, sum(one.bytes_per_s for one in self.ways)])
+        return statistics.mean([*self.earlier_bytes_per_s, self.last_bytes_per_s])
+
+    @property
+    def last_bytes_per_s(self) -> float:
+        """What they moved in this look alone."""
+        return sum(one.bytes_per_s for one in self.ways)
 
     @property
     def main(self) -> Judged:

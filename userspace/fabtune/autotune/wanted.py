@@ -32,7 +32,7 @@ _BELOW = 0.995
 # Less of a line is not worth another congestion control.
 _WORTH = 0.02
 _PACES = ("connection.pacing", "qdisc.maxrate")
-_SPACED = "qdisc.kind"
+_SPACED, _CONGCTL = "qdisc.kind", "route.congctl"
 _PACING = (*_PACES, _SPACED)
 _AGGRESSIVE = {LOSS.name, CONGESTION.name, OVERFLOW}
 # So much under way fills the line whatever bursts it comes in; more is a queue.
@@ -50,6 +50,8 @@ class Wanted:
     disks: frozenset[str] = frozenset()
     # Whether it serves as well to send less again, and to be no slower.
     spares: bool = False
+    # What it makes no sense without: the rest alone is another step.
+    needs: str = ""
     # What is written with it where it is felt by a new connection, and not for its own sake.
     beside: tuple[Share, ...] = ()
 
@@ -198,10 +200,10 @@ def _lost(way: Judged) -> list[Share]:
 def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
     """Return what fills the line as well without probing for more than it has."""
     sender = _sender(now.main)
-    lifts = (*_PACING, "route.congctl")
+    lifts = (*_PACING, _CONGCTL)
     share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
     reason = _reason(_CLEAN, _BELOW * line_bit_per_s, (share,), _disks(now, lambda way: [share]))
-    return Wanted(reason, settings=(_AS_SHOWN,), spares=True)
+    return Wanted(reason, settings=(_AS_SHOWN,), spares=True, needs=_CONGCTL)
 
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
