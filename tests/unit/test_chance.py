@@ -14,23 +14,29 @@ from fabtune.model.judgement import Verdict
 
 BLOCKS, BETWEEN, TURNS = 7, 3, 1000
 # The step is looked at for twice as long where its load may grow by itself, or what it gained may be chance.  Where it
-# still may be it is tried once more, behind another look without it.
-ALL = 6 * BLOCKS + 4 * BETWEEN
+# may still, it is tried once more for either reason, behind another look without it.
+TRIALS = 3
+ALL = TRIALS * (3 * BLOCKS + 2 * BETWEEN)
+CHANCE, GROWTH = "chance", "growth"
 Load = Callable[[random.Random], Sequence[float]]
 
 
 def kept(rates: Sequence[float]) -> bool:
     """Tell whether a step in the middle of a load's rates would be kept, as a climb looks at them."""
-    before, later = rates[:BLOCKS], rates[BLOCKS + BETWEEN :]
-    stays = judged(before, later)
-    if stays is None:
-        again = later[2 * BLOCKS + BETWEEN :][:BLOCKS]
-        stays = judged([*before, *again], later[3 * BLOCKS + 2 * BETWEEN :])
-    return bool(stays)
+    before, again, left = list(rates[:BLOCKS]), 0, {CHANCE, GROWTH}
+    while True:
+        begun = again + BLOCKS + BETWEEN
+        verdict = judged(before, rates[begun:])
+        if verdict not in left:
+            return verdict is True
+        left.discard(str(verdict))
+        again = begun + 2 * BLOCKS + BETWEEN
+        # What grew was another load before.
+        before = (before if verdict == CHANCE else []) + list(rates[again : again + BLOCKS])
 
 
-def judged(before: Sequence[float], later: Sequence[float]) -> bool | None:
-    """Tell whether a trial stays, as TuningStep looks at it, None where it is worth another one."""
+def judged(before: Sequence[float], later: Sequence[float]) -> bool | str:
+    """Tell whether a trial stays, as TuningStep looks at it, or why it may be worth another one."""
     for blocks in (BLOCKS, 2 * BLOCKS):
         found = Aim(Goal.THROUGHPUT).outcome(Figures(tuple(before)), Figures(tuple(later[:blocks]))).throughput
         if found.verdict is Verdict.CANNOT_TELL and (found.ratio or 1.0) >= PROMISING:
@@ -39,7 +45,7 @@ def judged(before: Sequence[float], later: Sequence[float]) -> bool | None:
             return False
         if not trend.explains(before, later[:blocks], found.low):
             return True
-    return None if found.verdict is Verdict.CANNOT_TELL else False
+    return CHANCE if found.verdict is Verdict.CANNOT_TELL else GROWTH
 
 
 def correlated(share: float, deviation: float = 0.15, gain: float = 1.0) -> Load:
@@ -69,14 +75,14 @@ def growing(share_a_second: float, deviation: float = 0.02) -> Load:
     [
         (correlated(0.0), 0.02, 0.07),
         (correlated(0.5), 0.12, 0.20),
-        (correlated(0.7), 0.19, 0.27),
-        (correlated(0.9), 0.24, 0.32),
-        (growing(0.002), 0.50, 0.62),
-        (growing(0.005), 0.36, 0.50),
-        (growing(0.01), 0.14, 0.25),
+        (correlated(0.7), 0.20, 0.28),
+        (correlated(0.9), 0.26, 0.35),
+        (growing(0.002), 0.55, 0.67),
+        (growing(0.005), 0.62, 0.75),
+        (growing(0.01), 0.27, 0.39),
         (growing(0.002, 0.15), 0.11, 0.19),
-        (growing(0.005, 0.15), 0.36, 0.47),
-        (growing(0.01, 0.15), 0.62, 0.74),
+        (growing(0.005, 0.15), 0.39, 0.50),
+        (growing(0.01, 0.15), 0.75, 0.87),
         (correlated(0.0, 0.03, 1.1), 0.99, 1.0),
     ],
     ids=[

@@ -104,6 +104,11 @@ def test_a_step_that_makes_no_sense_without_them_is_none(
     monkeypatch.setattr(stepping, "wanted_steps", lambda *_: iter([wanted]))
     found, acts, (*_, said) = refusing([_held_by(10, _WINDOW)])
     assert (acts, found.steps) == ([], []) and said.startswith("not tried against probing: route.congctl; ")
+    # Nor where they can be made, if it has nothing to do there.
+    share = attrs.evolve(share, lifts=("connection.pacing",))
+    wanted = attrs.evolve(wanted, reason=Reason("wan-clean", 1e8, (), (share,)))
+    found, acts, _ = refusing([_held_by(10, _WINDOW)], why="")
+    assert (acts, found.steps) == ([], [])
 
 
 def test_where_they_can_be_made_everything_is_written_in_one_step(

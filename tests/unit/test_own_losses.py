@@ -93,13 +93,20 @@ def test_bbr_that_loses_a_percent_in_a_queue_gives_way_to_cubic_before_it_is_pac
     learnt.own_losses["read"] = learnt.own_losses["write"]
     assert learnt.overfilled(losing)
     (way,) = losing.ways
-    window = Share("receive-window", 0.1, "window", lifts=("tcp.rmem_max",), ends=("initiator",))
-    held = attrs.evolve(losing, ways=(attrs.evolve(way, shares=(*way.shares, window)),))
+    shares = (
+        Share("receive-window", share, "window", lifts=("tcp.rmem_max",), ends=("initiator",)) for share in (0.2, 0.01)
+    )
+    held, hardly = (attrs.evolve(losing, ways=(attrs.evolve(way, shares=(*way.shares, one)),)) for one in shares)
+    # What few writes beside them do, or a pace of theirs, is another matter.
+    few = attrs.evolve(way, way="write", bytes_per_s=1e5, session_bytes_per_s=1e5, shares=held.ways[0].shares[1:])
+    assert first(hardly, quiet) == first(attrs.evolve(losing, ways=(way, few)), quiet) == "probing"
     half = limited_by(losing, "load")
     assert "probing" not in (first(held, quiet), first(half, quiet))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(View, "paced", (way,))
-        assert first(losing, quiet) != "probing"
+        assert first(losing, quiet) != "probing" and first(losing, quiet, "told-pace") == "probing"
+        patch.setattr(View, "paced", (few,))
+        assert first(losing, quiet) == "probing"
     # Nor is anything known of a path whose round trip is not.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OneWay, "rtt_s", 0.0)

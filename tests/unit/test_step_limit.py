@@ -22,7 +22,8 @@ from fabtune.tune.reconnect import Reconnected
 
 # What 64 sessions of 100 ms pause for: iscsid's start, DefaultTime2Wait and eight round trips each.
 PAUSE_S = 1.2 + 64 * (2 + 0.8)
-ROW = SimpleNamespace(tunable=SimpleNamespace(name="iscsi.tcp_window", effect="reconnect"))
+_WINDOW = SimpleNamespace(name="iscsi.tcp_window", effect="reconnect")
+ROW = SimpleNamespace(tunable=_WINDOW, role="initiator", device=None, wanted="0")
 
 
 class Clock:

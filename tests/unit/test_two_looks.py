@@ -265,7 +265,12 @@ def test_a_second_trial_is_the_only_one_of_what_it_writes_and_its_verdict_is_the
     climber(list(looks))
     monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
     assert len(climb(ASKED, nobody).steps) == 2
-    # What was judged at last is no "could not be judged".
+    # What was judged at last is no "could not be judged", whatever it was tried against.
+    other = [attrs.evolve(uneven(10), ways=seen(10, "loss").ways), *(seen(5, "nothing", lifts=()) for _ in range(4))]
+    climber([uneven(10), uneven(12), uneven(12), *other])
+    monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
+    found = climb(ASKED, nobody)
+    assert [one.limiters for one in found.steps] == [("receive-window",), ("loss",)] and found.ended == NOTHING_LEFT
     worse = [seen(5, "nothing", lifts=()) for _ in range(4)]
     climber([uneven(10), uneven(12), uneven(12), uneven(10), *worse])
     found = climb(ASKED, nobody)
@@ -277,16 +282,18 @@ def test_a_second_trial_is_the_only_one_of_what_it_writes_and_its_verdict_is_the
     assert len(made.looks_s) == 3
 
 
-def test_what_others_disturbed_twice_may_help_against_another_limiter(
-    climber: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("others", [True, False])
+def test_what_others_disturbed_twice_may_help_against_another_limiter_but_not_what_the_step_may_have_done(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, others: bool
 ) -> None:
-    disturbed = [Disturbance("somebody else wrote"), Disturbance("somebody else wrote")]
+    """What stopped the disks each time was written against every limiter."""
+    disturbed = [Disturbance("somebody else wrote", others=others)] * 2
     monkeypatch.setattr(Witness, "disturbance", lambda *_: disturbed.pop() if disturbed else None)
     climber([*(seen(10, "receive-window") for _ in range(4)), seen(10, "loss"), *(seen(20, "line") for _ in range(3))])
     monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
     steps = climb(ASKED, nobody).steps
     assert [(one.limiters, one.kept) for one in steps] == [
-        (("receive-window",), False), (("receive-window",), False), (("loss",), True)
+        (("receive-window",), False), (("receive-window",), False), *[(("loss",), True)] * others
     ]  # fmt: skip
 
 

@@ -85,8 +85,8 @@ class Climb:
 
     @property
     def _untold(self) -> bool:
-        """Whether any step's last trial went back because it could not be judged."""
-        return any(map(self.undecided, {one.limiters: one for one in self.steps}.values()))
+        """Whether the last trial of anything went back because it could not be judged."""
+        return any(map(self.undecided, {one.changes: one for one in self.steps}.values()))
 
     @property
     def why_no_more(self) -> str:
@@ -182,9 +182,10 @@ def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> Non
     beyond_shown = learnt.beyond_shown(rate_bit_per_s)
     if climbed.kept:
         learnt.in_vain.clear()
+        learnt.perhaps_chance.clear()
     else:
         # What somebody else disturbed was not in vain as far as anybody knows.
-        learnt.in_vain |= set() if climbed.disturbance else {step.changes}
+        learnt.in_vain |= set() if climbed.disturbance and climbed.disturbance.others else {step.changes}
         learnt.did_not_help(step.limiters, rate_bit_per_s)
     # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
     wider = not _NO_WINDOW.intersection(step.limiters)

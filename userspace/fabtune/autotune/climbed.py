@@ -5,6 +5,7 @@ import attrs
 
 from fabtune.autotune.disturbed import Disturbance
 from fabtune.autotune.goal import JudgedStep
+from fabtune.autotune.learnt import Changes
 from fabtune.autotune.made import Made
 from fabtune.model.document import Json
 from fabtune.model.judgement import Judgement
@@ -31,6 +32,8 @@ class Climbed:
     made: tuple[Made, ...] = ()
     # How many looks it is judged by, before and after.
     looks: tuple[int, int] = (1, 1)
+    # What was to be written, as it was planned.
+    changes: Changes = frozenset()
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""

@@ -13,10 +13,11 @@ from fabtune.tune.verify import no_longer_held
 
 @attrs.frozen
 class Disturbance:
-    """What changed, in words, and whether that may be the step's own doing."""
+    """What changed, in words, and whether that may be the step's own doing, or was others'."""
 
     why: str
     own: bool = False
+    others: bool = False
 
 
 def other_disks(before: View, after: View) -> Disturbance | None:
@@ -27,7 +28,7 @@ def other_disks(before: View, after: View) -> Disturbance | None:
     stopped, began = (_not_in(one, other) for one, other in ((before, after), (after, before)))
     if stopped:
         return Disturbance(f"{stopped} stopped moving during it, or went away", own=True)
-    return Disturbance(f"{began} began to move during it") if began else None
+    return Disturbance(f"{began} began to move during it", others=True) if began else None
 
 
 def _not_in(one: View, other: View) -> str:
@@ -62,9 +63,11 @@ class Witness:
         """Return what somebody else wrote, or made of the values of the transactions `names`; None for nothing."""
         for one in journal.transactions():
             if self._known.get(one.name) != len(one.open_steps):
-                return Disturbance(f"transaction {one.name} ({one.profile}) was written or taken back meanwhile")
+                why = f"transaction {one.name} ({one.profile}) was written or taken back meanwhile"
+                return Disturbance(why, others=True)
         for value in no_longer_held(names):
             is_now = "cannot be read" if value.found is None else f"is {value.found}"
             note = f": {value.note}" if value.note else ""
-            return Disturbance(f"{value.tunable} of {value.device} {is_now}, and the step wrote {value.expected}{note}")
+            why = f"{value.tunable} of {value.device} {is_now}, and the step wrote {value.expected}{note}"
+            return Disturbance(why, others=True)
         return None

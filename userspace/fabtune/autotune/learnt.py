@@ -22,6 +22,8 @@ _ABOVE = 0.03
 # So much sent again is the queue's doing; and from so much on that is worth another congestion control, which what is
 # known of the path's own losses is to leave this share of the line at least.
 WASTED, _OVERFILLS, _NEARLY = 0.0003, 0.005, 0.8
+# For so much of the time a window may be full of a line that is.
+_HARDLY = 0.1
 OVERFLOW = "queue-overflow"
 
 # What a step writes: role, tunable, device and value of each row.
@@ -127,9 +129,9 @@ class Learnt:
 
         Where the path itself loses next to nothing cubic fills the line, too, at a pace that the queue has room for.
         """
-        shown, full = view.shown, view.at_the_bound or view.nearly_full or view.floods
-        # What a window, a buffer or a pace holds shows that, and no line.
-        if shown is None or not full or view.held or view.paced:
+        shown = view.shown
+        # What a window or a buffer holds shows that, and no line.
+        if shown is None or not view.main_is_full or view.held_for(_HARDLY):
             return False
         if not shown.probed or shown.senders > 1 or shown.lost < _OVERFILLS:
             return False

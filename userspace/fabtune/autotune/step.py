@@ -153,10 +153,12 @@ class TuningStep:
 
     def _any_rows(self, anew: NewConnections) -> bool:
         """Tell whether there is anything to write that is felt here."""
-        rows = [row for one in self._ends() for row in self._rows(one)]
+        rows, needs = [row for one in self._ends() for row in self._rows(one)], self.wanted.needs
         self.learnt.left_alone |= {text for plan in self._plans.values() for text in spared(plan.rows)}
         at_once = [row for row in rows if row.tunable.effect == AT_ONCE]
         self._connects = len(at_once) < len(rows)
+        if needs and needs not in {row.tunable.name for row in rows}:
+            return False
         if not self._connects:
             return bool(rows)
         # More is written then.
@@ -166,8 +168,8 @@ class TuningStep:
             return True
         self._connects, self._at_once = False, True
         self._plans = {role: at_once_of(one) for role, one in planned.items()}
-        whole, self.wanted = self.wanted.needs, anew.without(self.wanted, rows, why)
-        return any(not whole or row.tunable.name == whole for row in at_once)
+        self.wanted = anew.without(self.wanted, rows, why)
+        return any(needs in ("", row.tunable.name) for row in at_once)
 
     def _rows_here(self) -> list[Row]:
         return [row for one in self._ends() if one.role == INITIATOR for row in self._rows(one)]
@@ -214,7 +216,7 @@ class TuningStep:
         return Climbed(
             self.limiters, tuple(self.written), self.before.bytes_per_s, after.bytes_per_s,
             self.aim.p99_ms(self.before.times), self.aim.p99_ms(after.times), outcome, self.pause_s, kept, self.unfair,
-            disturbance, tuple(self.ends), (self.before.looks, after.looks),
+            disturbance, tuple(self.ends), (self.before.looks, after.looks), self.changes,
         ), after  # fmt: skip
 
     def _check_in_force(self) -> None:

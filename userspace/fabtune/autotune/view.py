@@ -22,8 +22,8 @@ from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
-# Bytes come in bursts: over this long, and this many round trips, a rate is one.  So few blocks are judged by their
-# means: whoever stops now and then is slower, which a median does not show.
+# Bytes come in bursts: over this long, and this many round trips, a rate is one.  Few blocks are judged by their means,
+# which show that somebody stops now and then.
 _BLOCK_S, _BLOCK_RTTS, _BLOCKS = 1.0, 4, 7
 # Of what a line carries; less is what tuning may leave.  And so much that its queue, not its losses, may hold a load.
 _WORTH_MORE, _NEARLY = 0.02, 0.1
@@ -135,9 +135,21 @@ class View:
         return all(map(_loses, self._main)) and self.shown is not None and self.shown.full(but_for=_NEARLY)
 
     @property
-    def held(self) -> bool:
-        """Whether a window or a buffer of what moves most comes full now and then: its best moments are theirs."""
-        return any(one.share > 0 and one.limiter in _HOLD for way in self._main for one in way.shares)
+    def main_is_full(self) -> bool:
+        """Whether what moves most fills the line, or nearly, whatever moves the other way."""
+        return all(one.at_the_bound for one in self._main) or self.nearly_full or self.floods
+
+    @property
+    def main_is_paced(self) -> bool:
+        """Whether any of what moves most leaves no faster than it was told to."""
+        return any(one in self.paced for one in self._main)
+
+    def held_for(self, share: float) -> bool:
+        """Tell whether a window or a buffer of what moves most is full for more than that share of the time.
+
+        Its best moments are that one's then.
+        """
+        return any(one.share > share and one.limiter in _HOLD for way in self._main for one in way.shares)
 
     @property
     def overfills(self) -> bool:
@@ -146,7 +158,7 @@ class View:
         That of one connection: a pace of what several have together holds none of them back.
         """
         shown = self.shown
-        alone = self.nearly_full and not self.held and shown is not None and shown.senders == 1
+        alone = self.nearly_full and not self.held_for(0.0) and shown is not None and shown.senders == 1
         return alone and shown is not None and shown.best(but_for=_SAMPLED)
 
     @property

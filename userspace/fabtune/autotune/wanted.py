@@ -70,7 +70,8 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     if minding_losses and learnt.behind_losses:
         yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
     probes = PROBING not in tried and not learnt.yields
-    overfilled = probes and learnt.overfilled(now)
+    # What is paced shows its pace, unless it was no slower for that.
+    overfilled = probes and learnt.overfilled(now) and (TOLD_PACE in tried or not now.main_is_paced)
     if overfilled:
         yield _without_probing(now, learnt.line_bit_per_s)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
