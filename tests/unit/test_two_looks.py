@@ -27,6 +27,8 @@ from fabtune.model.judgement import Verdict
 from fabtune.tune.lift import Reason
 from fabtune.why.judging import Share
 
+# Shares of the mean, by which hardly anything can be told.
+_WILD = (0.2, 2.1, 0.3, 2.0, 1.2, 0.4, 0.8)
 # As it is, without what tests put in its place.
 _SAWTOOTH = View.__dict__["sawtooth"]
 
@@ -259,8 +261,7 @@ def test_a_second_trial_is_the_only_one_of_what_it_writes_and_its_verdict_is_the
     """A load whose limiter changes from look to look had bbr written for each of them."""
     looks = [uneven(10)]
     for limiter, faster in (("loss", 12.0), ("congestion-window", 12.0), ("send-buffer", 12.0)):
-        wilder = tuple(1e7 * one for one in (0.2, 2.1, 0.3, 2.0, 1.2, 0.4, 0.8))
-        again = attrs.evolve(seen(10, limiter), blocks_bytes_per_s=wilder)
+        again = attrs.evolve(seen(10, limiter), blocks_bytes_per_s=tuple(1e7 * one for one in _WILD))
         looks += [uneven(faster), uneven(faster), again]
     climber(list(looks))
     monkeypatch.setattr(TuningStep, "_rows", lambda *_: [row_of_bbr()])
@@ -280,6 +281,14 @@ def test_a_second_trial_is_the_only_one_of_what_it_writes_and_its_verdict_is_the
     made = climber([uneven(10), uneven(12), uneven(12), uneven(10)])
     climb(attrs.evolve(ASKED, most_steps=1), nobody)
     assert len(made.looks_s) == 3
+
+
+def test_a_second_trial_is_there_again_once_a_step_has_stayed(climber: Make) -> None:
+    held = seen(13.5, "receive-window")
+    faster = attrs.evolve(held, blocks_bytes_per_s=tuple(2.05e7 * one for one in _WILD))
+    climber([uneven(10), held, held, uneven(10), held, faster, faster, held, faster, faster, *[held] * 3])
+    kept = [one.kept for one in climb(ASKED, nobody).steps]
+    assert kept[:4] == [False, True, False, False]
 
 
 @pytest.mark.parametrize("others", [True, False])
