@@ -6,8 +6,8 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.climbed import Climbed
-from fabtune.autotune.disturbed import Witness, other_disks
-from fabtune.autotune.first_look import first_look, of_several_sawteeth
+from fabtune.autotune.disturbed import Witness
+from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
@@ -168,7 +168,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             elif _worth_more_looks(asked, found, step, climbed):
                 progress(f"that may be chance: looking for {asked.seconds:g} s without it ...")
                 learnt.perhaps_chance |= {step.limiters, step.changes}
-                now = found.last = _for_longer(step)
+                now = found.last = joined(step.before, step.look_again())
                 continue
             _learn(found, step, climbed, after)
         else:
@@ -216,12 +216,6 @@ def _worth_more_looks(asked: ClimbAsked, found: Climb, step: TuningStep, climbed
         return False
     faster = found.undecided(climbed) and (climbed.outcome.throughput.ratio or 0.0) >= PROMISING
     return faster and found.learnt.perhaps_chance.isdisjoint({step.limiters, step.changes})
-
-
-def _for_longer(step: TuningStep) -> View:
-    """Return what the load is without `step`, as it was seen before it and is seen behind it."""
-    again = step.look_again()
-    return again if other_disks(step.before, again) else again.behind(step.before)
 
 
 def _told(climbed: Climbed, undecided: bool) -> str:

@@ -30,8 +30,7 @@ def first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None
     # What losses leave goes up and down for many round trips: how much that is takes longer to see.
     if not now.sawtooth:
         return now
-    again = _again(asked, learnt, progress)
-    return again if other_disks(now, again) else again.behind(now)
+    return joined(now, _again(asked, learnt, progress))
 
 
 def of_several_sawteeth(asked: ClimbAsked, learnt: Learnt, now: View, progress: Callable[[str], None]) -> View:
@@ -49,6 +48,11 @@ def of_several_sawteeth(asked: ClimbAsked, learnt: Learnt, now: View, progress: 
         return again.behind(now)
     # Where losses are rare the line is full for as long as one look, and less than that on average.
     return now.ahead_of(again) if again.at_the_bound else again
+
+
+def joined(now: View, again: View) -> View:
+    """Return `again` with what was seen at the same values before, as far as it is the same load."""
+    return again if other_disks(now, again) else again.behind(now)
 
 
 def _again(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -> View:

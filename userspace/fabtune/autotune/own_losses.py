@@ -56,4 +56,9 @@ def _again(one: SocketSample, two: SocketSample, mss_bytes: int) -> float:
 
 
 def _arrived(one: SocketSample, two: SocketSample) -> int:
-    return ((two.delivered_segments or 0) - (one.delivered_segments or 0)) % 2**32
+    return segments_since(one.delivered_segments or 0, two.delivered_segments or 0)
+
+
+def segments_since(first: int, later: int) -> int:
+    """Return how many segments arrived between two counts, which have 32 bits."""
+    return (later - first) % 2**32

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from fabtune.autotune.own_losses import OwnLosses, own_losses
+from fabtune.autotune.own_losses import OwnLosses, own_losses, segments_since
 from fabtune.model.capacity import loss_bytes_per_s, recovery_s
 from fabtune.model.observation import SocketSample, SocketSeen
 from fabtune.why.one_way import OneWay
@@ -206,15 +206,11 @@ def _arrived_bytes(socket: SocketSeen) -> list[tuple[float, float]]:
     They are as long as those that were acknowledged on average.
     """
     counts = [(one.at_s, one.delivered_segments) for one in socket.samples if one.delivered_segments is not None]
-    segments = _since(counts[0][1], counts[-1][1]) if counts else 0
+    segments = segments_since(counts[0][1], counts[-1][1]) if counts else 0
     if not segments:
         return []
     each = socket.grown("sent_bytes") / segments
-    return [(at_s, each * _since(counts[0][1], count)) for at_s, count in counts]
-
-
-def _since(first: int, later: int) -> int:
-    return (later - first) % 2**32
+    return [(at_s, each * segments_since(counts[0][1], count)) for at_s, count in counts]
 
 
 def _windows(
