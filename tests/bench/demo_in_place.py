@@ -88,4 +88,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        # Of one run there is nothing to be kept, and beside others nothing to be said of it.
+        sys.exit(130)
