@@ -11,6 +11,7 @@ from fabtune.installed import PACKAGE
 
 sys.path.insert(0, str(PACKAGE.parents[1] / "tests/vm"))
 
+import sanitizers_kept  # noqa: E402
 from reports import Reports, reports_in  # noqa: E402
 from run import counts_in  # noqa: E402
 from sanitizers import (  # noqa: E402
@@ -20,7 +21,9 @@ from sanitizers import (  # noqa: E402
     failed_tests,
     files_of,
     job_of,
+    keep,
     summary_of,
+    take_over,
     to_run,
 )
 
@@ -170,6 +173,44 @@ def test_the_summary_is_of_all_that_is_kept_and_says_what_is_missing() -> None:
         "kasan": {"suites": 2, "failed": 1, "reports": 2, "foreign": 2},
         "rt": {"suites": 0, "failed": 0, "reports": 0, "foreign": 0, "missing": ["a.bats", "b.bats"]},
     }
+
+
+def test_what_is_known_of_todays_code_is_kept_and_another_computer_goes_on_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanitizers_kept, "FILE", tmp_path / "kept/suites.json")
+    monkeypatch.setattr(sanitizers_kept, "PAGE", tmp_path / "page.md")
+    (tmp_path / "page.md").write_text("before\n<!-- sanitizers -->\nold\n<!-- end of sanitizers -->\nbehind\n")
+    assert take_over({}, to_run({}, DIGESTS, {}), DIGESTS) == {}
+    found = {"passed": 3, "seconds": 70, "cpu_s": 60}
+    measured = {
+        "kasan": {"a.bats": result("1", failed=1, skipped=("an hour",)) | found, "b.bats": result("of before") | found},
+        "rt": {"b.bats": result("4") | found},
+    }
+    wrote = {**WROTE, ("rt", "b.bats"): Reports(known=["BUG: KCSAN: tick\n a line", "BUG: KCSAN: tock"])}
+    keep(measured, DIGESTS, wrote)
+    page = (tmp_path / "page.md").read_text()
+    assert page.startswith("before\n") and page.endswith("behind\n") and "old" not in page
+    assert "| kasan | 1 | 3 | 1 | 1 | 1 | 1 | 1 |" in page and "| rt | 1 | 3 | 0 | 0 | 0 | 2 | 1 |" in page
+    # Elsewhere nothing is known; only what is of the same code is taken over.
+    mine: dict[str, dict[str, dict[str, Any]]] = {}
+    missing = to_run(mine, DIGESTS, {})
+    taken = take_over(mine, missing, DIGESTS)
+    assert set(taken) == {("kasan", "a.bats"), ("rt", "b.bats")}
+    assert taken["rt", "b.bats"].known == ["BUG: KCSAN: tick", "BUG: KCSAN: tock"]
+    assert mine["kasan"]["a.bats"] == measured["kasan"]["a.bats"]
+    assert summary_of(mine, DIGESTS, taken)["kasan"] == summary_of(measured, DIGESTS, wrote)["kasan"]
+    behind = {kernel: dict.fromkeys(suites, "of a module behind") for kernel, suites in DIGESTS.items()}
+    assert take_over({}, missing, behind) == {}
+
+
+def test_kept_results_that_were_edited_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "suites.json"
+    one = result("1", failed=1) | {"passed": 3, "seconds": 70, "cpu_s": 60}
+    sanitizers_kept.write(file, {"kasan": {"a.bats": one}}, WROTE, "0" * 64)
+    file.write_text(file.read_text().replace('"failed": 1', '"failed": 0'))
+    with pytest.raises(ValueError, match="edited by hand"):
+        sanitizers_kept.read(file)
 
 
 def test_the_summary_counts_reports_of_anybodys_and_names_what_was_skipped() -> None:

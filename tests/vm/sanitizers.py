@@ -10,6 +10,9 @@ since needs no guest.  Whatever was asked for, summary.json has by kernel what i
 `foreign`, and where there are some the tests that were `skipped` and the suites that are `missing`.  Exits 1 for a
 suite that failed and for each report.
 
+--keep writes what is known of today's code into Documentation/results/sanitizers, with the page's table, and --go-on
+begins with what another computer has kept there of the same code, rather than with nothing.
+
 A suite with a line `# guest-sanitizers: OPTIONS` runs at full length, in such a guest; one for some kernels alone is
 `# guest-sanitizers KERNEL...: OPTIONS`.
 """
@@ -19,12 +22,14 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import reports
 import run
+import sanitizers_kept
+from sanitizers_kept import Complaints, Results
 
 sys.path.insert(0, str(run.TOP / "userspace"))
 
@@ -40,12 +45,8 @@ ONE_CPU, CPUS = "--suite trixie --clock virtual", "--suite trixie --clock real -
 # what they allocate.
 APPENDED = {"kasan": "kasan_multi_shot", "rt": "slub_debug=FZP", "scsi-builtin": "slub_debug=FZP"}
 
-
-# By kernel and suite what came of it, and the digest of all that it depends on.
-Results = dict[str, dict[str, dict[str, Any]]]
+# By kernel and suite what a result depends on.
 Digests = Mapping[str, Mapping[str, str]]
-# By kernel and suite what its kernel complained of, as far as its log is kept.
-Complaints = Mapping[tuple[str, str], reports.Reports]
 
 
 def to_run(kept: Results, digests: Digests, complaints: Complaints) -> list[tuple[str, str]]:
@@ -149,6 +150,30 @@ def complaints_of(jobs: Mapping[str, Mapping[str, tuple[run.Job, str]]], out: Pa
     return {where: found for where, log in logs.items() if (found := complained(log)) is not None}
 
 
+def take_over(
+    results: Results, missing: Sequence[tuple[str, str]], digests: Digests
+) -> dict[tuple[str, str], reports.Reports]:
+    """Put what the tree keeps of the `missing` ones into `results`, and return what their kernels complained of."""
+    kept, complaints = sanitizers_kept.read(sanitizers_kept.FILE)
+    still_to_run = to_run(kept, digests, complaints)
+    found = [where for where in missing if where not in still_to_run]
+    for kernel, name in found:
+        results.setdefault(kernel, {})[name] = kept[kernel][name]
+    return {where: complaints[where] for where in found}
+
+
+def keep(results: Results, digests: Digests, complaints: Complaints) -> None:
+    """Keep what is known of today's code in the tree, and make the page's table anew."""
+    still_to_run = to_run(results, digests, complaints)
+    known: Results = {
+        kernel: {name: results[kernel][name] for name in suites if (kernel, name) not in still_to_run}
+        for kernel, suites in digests.items()
+    }
+    sanitizers_kept.write(sanitizers_kept.FILE, known, complaints, source_digest())
+    page = sanitizers_kept.PAGE
+    page.write_text(sanitizers_kept.with_table(page.read_text(), sanitizers_kept.FILE))
+
+
 def say(kernel: str, job: run.Job, found: Mapping[str, Any], out: Path) -> None:
     """Print what came of `job`."""
     counts = f"{found['passed']} passed, {found['failed']} failed, {len(found['skipped'])} skipped"
@@ -184,6 +209,8 @@ def main() -> int:
         help="CPUs where they run side by side (default: 2); what was measured with another number is measured again",
     )
     parser.add_argument("--again", action="store_true", help="run what is asked for, whatever is kept of it")
+    parser.add_argument("--go-on", action="store_true", help="begin with what the tree keeps of the same code")
+    parser.add_argument("--keep", action="store_true", help="keep all that is known of this code in the tree")
     parser.add_argument("suites", nargs="*", type=Path, help="only these (default: all of the module)")
     args = parser.parse_args()
     out = args.out.resolve()
@@ -198,15 +225,20 @@ def main() -> int:
         parser.error(f"no suite of the module: {', '.join(sorted(unknown))}")
     asked = [(kernel, name) for kernel in args.kernel or KERNELS for name in names]
     missing = to_run(kept, digests, complaints_of(jobs, out))
+    taken = take_over(kept, missing, digests) if args.go_on else {}
     for kernel, name in asked:
         job, length = jobs[kernel][name]
-        if args.again or (kernel, name) in missing:
+        if args.again or (kernel, name) in set(missing) - set(taken):
             found = measure(job, length, out)
             say(kernel, job, found, out)
             kept.setdefault(kernel, {})[name] = {"digest": digests[kernel][name], **found}
+            taken.pop((kernel, name), None)
             write(results, kept)
-    summary = summary_of(kept, digests, complaints_of(jobs, out))
+    complaints = {**complaints_of(jobs, out), **taken}
+    summary = summary_of(kept, digests, complaints)
     write(out / "summary.json", summary)
+    if args.keep:
+        keep(kept, digests, complaints)
     for kernel, row in summary.items():
         print(f"{kernel}: {json.dumps(row)}")
     return 1 if any(row["failed"] or row["reports"] for row in summary.values()) else 0

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the runs on debug kernels came to, kept in the tree: all of them take hours on one computer."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import run
+from reports import Reports
+
+sys.path.insert(0, str(run.TOP / "tests/bench"))
+
+import figures  # noqa: E402
+
+FILE = run.TOP / "Documentation/results/sanitizers/suites.json"
+PAGE = run.TOP / "Documentation/fabstat.md"
+_MARKS = "<!-- sanitizers -->\n", "<!-- end of sanitizers -->\n"
+_KINDS = ("ours", "others", "known")
+
+# By kernel and suite what came of it, and the digest of all that it depends on.
+Results = dict[str, dict[str, dict[str, Any]]]
+# By kernel and suite what its kernel complained of, as far as its log is kept.
+Complaints = Mapping[tuple[str, str], Reports]
+
+
+def read(path: Path) -> tuple[Results, Complaints]:
+    """Return what is kept, nothing where there is no such file.  Raises ValueError when it is not what was kept."""
+    results: Results = {}
+    complaints = {}
+    for point in figures.read(path).points if path.exists() else []:
+        kernel, suite = point.pop("kernel"), point.pop("suite")
+        complaints[kernel, suite] = Reports(*(point.pop(kind) for kind in _KINDS))
+        results.setdefault(kernel, {})[suite] = point
+    return results, complaints
+
+
+def write(path: Path, results: Results, complaints: Complaints, module: str) -> None:
+    """Keep `results`, all of the module whose sources have this digest, with the first line of each report."""
+    points = [
+        {"kernel": kernel, "suite": suite, **one, **_first_lines(complaints[kernel, suite])}
+        for kernel, suites in results.items()
+        for suite, one in sorted(suites.items())
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figures.write(path, points, f"`make check-sanitizers`, module {module[:16]}")
+
+
+def _first_lines(found: Reports) -> dict[str, Any]:
+    return {kind: [report.splitlines()[0] for report in getattr(found, kind)] for kind in _KINDS}
+
+
+def table(path: Path) -> str:
+    """Return what is kept as a table of Documentation, a row a kernel."""
+    results, complaints = read(path)
+    rows = []
+    for kernel, suites in results.items():
+        wrote = [complaints[kernel, suite] for suite in suites]
+        counts = (
+            len(suites), sum(one["passed"] for one in suites.values()), sum(one["failed"] for one in suites.values()),
+            sum(len(one["skipped"]) for one in suites.values()),
+            sum(len(one.ours) + len(one.others) for one in wrote), sum(len(one.known) for one in wrote),
+        )  # fmt: skip
+        minutes = sum(one["cpu_s"] for one in suites.values()) / 60
+        rows.append((kernel, *map(str, counts), f"{minutes:.0f}"))
+    titles = ("kernel", "suites", "tests passed", "failed", "skipped", "reports", "known ones", "minutes of CPU")
+    return f"{figures.table(titles, rows)}\n{figures.read(path).origin}.\n"
+
+
+def with_table(text: str, path: Path) -> str:
+    """Return a page of Documentation with the table of what is kept between its marks."""
+    before, rest = text.split(_MARKS[0])
+    return f"{before}{_MARKS[0]}{table(path)}{_MARKS[1]}{rest.split(_MARKS[1])[1]}"
