@@ -157,6 +157,12 @@ def test_captions_and_axes_speak_of_what_is_meant(tmp_path: Path) -> None:
     assert not re.search(r"(mb_per_s|p99_ms|cmdsn_depth) over|over (mb_per_s|cmdsn_depth)", html)
 
 
+def test_a_curve_of_a_number_is_named_after_what_it_counts(tmp_path: Path) -> None:
+    """The legend of `command-window` read "32"."""
+    drawn = re.findall(r'<g class="legend"><text[^>]*>([^<]*)<', shown(grid(), tmp_path))
+    assert set(drawn) == {"session commands 32", "session commands 64", "session commands 128", "bound"}
+
+
 def test_an_experiment_without_a_contest_says_what_is_compared(tmp_path: Path) -> None:
     html = shown(grid(), tmp_path)
     said = "No profile is held against another: untouched at every point. Compared are session commands and command "

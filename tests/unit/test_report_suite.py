@@ -123,6 +123,17 @@ def test_medians_over_rtt_and_size_are_in_the_table(tmp_path: Path) -> None:
         assert f"xdd: {words}" in html
 
 
+def test_a_bound_far_above_what_was_measured_is_told_and_not_drawn(tmp_path: Path) -> None:
+    """At a round trip of none it is the line's rate, a thousand times a disk's: all marks lay on the ground."""
+    write_all(many(48), tmp_path / "runs")
+    _, html = page(tmp_path / "runs")
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", html, re.DOTALL)
+    far = [one for one in captions if "lies far above the drawing" in one]
+    assert far and all("The bound, up to " in one for one in far)
+    assert any("over request size, rtt_ms 0." in one for one in far)
+    assert not any("rtt_ms 10." in one or "rtt_ms 100." in one for one in far)
+
+
 def test_interleaved_session_shows_verdicts_pairs_and_ratios(tmp_path: Path) -> None:
     pairs = [make_record(rate, label, n) for n in range(8) for label, rate in (("default", 100 + n), ("wan", 110 + n))]
     write_all(pairs, tmp_path / "runs")

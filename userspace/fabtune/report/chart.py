@@ -166,6 +166,21 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
     return "\n".join(parts)
 
 
+def in_sight(measured: Sequence[Series], bounds: Sequence[Series], times: float) -> tuple[list[Series], str]:
+    """Return those of `bounds` that are at most so many `times` what was `measured`, and what is said of the others.
+
+    Both are in MB/s.  A bound further above would press the marks to the ground.
+    """
+    highest = times * max(y for one in measured for _, y in one.points)
+    tops = {one: max(y for _, y in one.points) for one in bounds}
+    said = "".join(
+        f" The {one.name}, up to {top:.4g} MB/s, lies far above the drawing."
+        for one, top in tops.items()
+        if top > highest
+    )
+    return [one for one, top in tops.items() if top <= highest], said
+
+
 def svg_open(title: str, description: str, height: int = HEIGHT) -> str:
     """Return the opening of an accessible drawing `WIDTH` units wide."""
     return (

@@ -28,7 +28,7 @@ from fabtune.report.answers import (
     of_gains,
     of_limits,
 )
-from fabtune.report.chart import Axis, Series, line_chart, tick_text
+from fabtune.report.chart import Axis, Series, in_sight, line_chart, tick_text
 from fabtune.report.looks import looks, natural
 from fabtune.report.page import Answer
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, significant, times
@@ -75,8 +75,8 @@ _FACTOR_WORDS = {
 WORDS = {True: "as expected", False: "NOT AS EXPECTED", None: "cannot tell"}
 # What loads the path more the further right: there latency belongs beside throughput.
 LOADS = ("depth", "sessions", "clients", "threads", "streams", "stream_rate", "cmdsn_depth", "targets")
-# A bound further above the marks than this would press them to the ground.
-_IN_SIGHT = 3
+# A drawing shows a bound that is at most so many times the highest mark.
+_IN_SIGHT_TIMES = 3
 # A law's curve is computed at so many places between two points.
 _STEPS = 24
 
@@ -277,15 +277,11 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
         heading = f"{title}: {_label(key)} over {_words(plot.x)}"
         caption = f"{heading}. Marks are medians over the seeds, bars their 95 % intervals."
         if key == THROUGHPUT and decides(mine[0]) == THROUGHPUT:
-            most = max(y for one in series for _, y in one.points)
-            series = [*series, *_laws(mine, plot)]
-            limits = sorted(
-                {(plot.x_values[str(r[plot.x])], r["bound_mb_per_s"]) for r in mine if r.get("bound_mb_per_s")}
-            )
-            if limits and max(y for _, y in limits) <= _IN_SIGHT * most:
-                series = [*series, Series("bound", tuple(limits), "limits", look=None)]
-            elif limits:
-                caption += f" The bound, up to {max(y for _, y in limits):.4g} MB/s, lies far above the drawing."
+            limits = {(plot.x_values[str(r[plot.x])], r["bound_mb_per_s"]) for r in mine if r.get("bound_mb_per_s")}
+            bound = [Series("bound", tuple(sorted(limits)), "limits", look=None)] if limits else []
+            bound, said = in_sight(series, bound, _IN_SIGHT_TIMES)
+            series = [*series, *_laws(mine, plot), *bound]
+            caption += said
         chart = line_chart(heading, series, _x_axis(plot), Axis(_label(key)))
         figures.append(page.Figure(chart, caption))
     return figures
@@ -312,9 +308,20 @@ def _series(op: str, mine: Sequence[PointRow], plot: Plot, look: Mapping[str, in
         # Nothing joins marks below a bound: it may bend between them.
         apart = plot.words or (plot.y == "mb_per_s" and any(row.get("bound_mb_per_s") for row in own))
         found.append(
-            Series(name, _curve(own, plot.y, plot), "marks" if apart else "line", _spans(own, plot), look[name])
+            Series(
+                _named(name, plot.series),
+                _curve(own, plot.y, plot),
+                "marks" if apart else "line",
+                _spans(own, plot),
+                look[name],
+            )  # fmt: skip
         )
     return sorted(found, key=lambda one: natural(one.name))
+
+
+def _named(value: str, factor: str | None) -> str:
+    """Return what a legend calls the curve of this `value`: a number alone says nothing."""
+    return f"{_words(factor)} {value}" if factor and value[:1].isdigit() else value
 
 
 def _power_law(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

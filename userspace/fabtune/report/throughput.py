@@ -11,7 +11,7 @@ from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import Value
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
-from fabtune.report.chart import Axis, Series, binary_size, line_chart
+from fabtune.report.chart import Axis, Series, binary_size, in_sight, line_chart
 from fabtune.report.page import Figure, Section
 from fabtune.report.table import Column, Table, decimals, percent, plain, significant
 
@@ -29,6 +29,8 @@ MAX_CURVES = 6
 LOADS = (*CLIENTS, "stream_bytes_per_s", "queue_depth")
 # A bound is computed at so many places: no straight piece of it is seen as one.
 STEPS = 120
+# A drawing shows a bound that is at most so many times the highest mark: what is missing to it is to be seen.
+_IN_SIGHT_TIMES = 30
 _SAID_OF_MARKS = (
     "Marks are medians over the runs, bars their 95 % intervals from three runs on; only marks were measured."
 )
@@ -62,9 +64,9 @@ def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[st
         curves = _curves(part, x_name, rate, look, "marks" if bounds else "line")
         if not any(len(one.points) > 1 for one in curves):
             continue
-        curves += bounds
-        drawing = line_chart(title, curves, axis, Axis("files/s" if rate == FILES else "MB/s"))
-        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}{left_out}"))
+        bounds, far = in_sight(curves, bounds, _IN_SIGHT_TIMES)
+        drawing = line_chart(title, [*curves, *bounds], axis, Axis("files/s" if rate == FILES else "MB/s"))
+        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}{far}{left_out}"))
         if x_name in LOADS:
             figures += _latency_by_load(part, x_name, title, look, left_out)
         cost = _curves(part, x_name, "cpu_s_per_gb", look)
