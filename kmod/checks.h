@@ -9,6 +9,7 @@
 #ifndef FABSTAT_CHECKS_H
 #define FABSTAT_CHECKS_H
 
+#include "ceiling.h"
 #include "classify.h"
 #include "histogram.h"
 
@@ -196,6 +197,24 @@ static void check_nvme(struct kunit *test)
 		CHECK(fabstat_nvme_error_event(status, FABSTAT_ERROR_IO) >= FABSTAT_ERROR_IO,
 		      status);
 	}
+}
+
+/* Of 128 MiB histograms have 112. */
+static void check_ceiling(struct kunit *test)
+{
+	const u64 mib = 1 << 20, limit = 128 * mib;
+	u64 used;
+
+	CHECK(fabstat_ceiling_of_histograms(limit) == 112 * mib, limit);
+	for (used = 0; used <= limit; used += mib / 4) {
+		/* Where the kernel had none for a moment, there is as soon as it has. */
+		CHECK(fabstat_ceiling_has_room(used, limit, false) == (used < 112 * mib), used);
+		CHECK(fabstat_ceiling_has_room(used, limit, true) == (used < 104 * mib), used);
+	}
+	/* A ceiling of some MiB more than what is in use is one with room. */
+	CHECK(!fabstat_ceiling_has_room(112 * mib, limit, true), limit);
+	CHECK(fabstat_ceiling_has_room(112 * mib, 140 * mib, true), 140 * mib);
+	CHECK(!fabstat_ceiling_has_room(0, 0, true), 0);
 }
 
 #endif

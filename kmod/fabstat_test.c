@@ -128,6 +128,7 @@ static struct kunit_case cases[] = {
 	KUNIT_CASE(check_classes),
 	KUNIT_CASE(check_commands),
 	KUNIT_CASE(check_nvme),
+	KUNIT_CASE(check_ceiling),
 	KUNIT_CASE(check_elapsed),
 	KUNIT_CASE(check_ticks),
 	KUNIT_CASE(check_slots),

@@ -5,6 +5,9 @@
 
 #include <linux/fs.h>
 
+/* What of a name is written as \ooo: it would end a word, or a record. */
+#define FABSTAT_ESCAPED	" \t\n\\"
+
 /* show.c */
 extern const struct file_operations fabstat_stats_fops;
 extern const struct file_operations fabstat_typed_fops;

@@ -11,6 +11,7 @@
 #include <linux/preempt.h>
 #include <linux/slab.h>
 
+#include "ceiling.h"
 #include "memory.h"
 #include "reserve.h"
 
@@ -20,6 +21,7 @@ MODULE_PARM_DESC(memory_limit_mib, "the most memory that the module may use, in 
 
 static atomic64_t used;
 static atomic64_t refused;
+static atomic64_t ceiling_refused;	/* of these, how often the ceiling was why */
 
 u64 fabstat_memory_used(void)
 {
@@ -42,14 +44,16 @@ u64 fabstat_memory_refused(void)
  */
 bool fabstat_memory_eased(void)
 {
-	static u64 refused_before;
-	u64 limit = fabstat_memory_limit();
+	static u64 refused_before, ceiling_before;
+	u64 ceiling = atomic64_read(&ceiling_refused);
 	u64 now = fabstat_memory_refused();
 
-	/* Some way below the ceiling, or the next second would find it reached again. */
-	if (now == refused_before || fabstat_memory_used() > limit - (limit >> 2))
+	if (now == refused_before ||
+	    !fabstat_ceiling_has_room(fabstat_memory_used(), fabstat_memory_limit(),
+				      ceiling != ceiling_before))
 		return false;
 	refused_before = now;
+	ceiling_before = ceiling;
 	return true;
 }
 
@@ -79,20 +83,25 @@ void *fabstat_alloc(size_t bytes, enum fabstat_need need)
 {
 	u64 limit = fabstat_memory_limit();
 	void *memory = NULL;
+	bool fits;
 
-	/* An eighth is kept for the books. */
 	if (need == FABSTAT_HISTOGRAM)
-		limit -= limit >> 3;
-	if (fabstat_memory_used() + bytes <= limit)
+		limit = fabstat_ceiling_of_histograms(limit);
+	fits = fabstat_memory_used() + bytes <= limit;
+	if (fits)
 		memory = take(bytes);
 	/* The slab may give more than it was asked for, and another CPU may have been faster. */
 	if (memory && atomic64_add_return(ksize(memory), &used) > limit) {
 		atomic64_sub(ksize(memory), &used);
 		give(memory);
 		memory = NULL;
+		fits = false;
 	}
-	if (!memory)
+	if (!memory) {
 		atomic64_inc(&refused);
+		if (!fits)
+			atomic64_inc(&ceiling_refused);
+	}
 	return memory;
 }
 

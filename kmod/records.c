@@ -15,6 +15,7 @@
 #include <linux/string.h>
 
 #include "classify.h"
+#include "files.h"
 #include "histogram.h"
 #include "records.h"
 
@@ -123,7 +124,7 @@ void fabstat_put_name(struct fabstat_records *out, const char *key, const char *
 		return;
 	}
 	seq_puts(out->m, key);
-	seq_escape(out->m, name, " \t\n\\");
+	seq_escape(out->m, name, FABSTAT_ESCAPED);
 }
 
 void fabstat_put_word(struct fabstat_records *out, enum fabstat_list list, unsigned int place)

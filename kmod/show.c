@@ -88,10 +88,14 @@ static void show_events(struct fabstat_records *out, const struct fabstat_device
 	for (op = 0; op < FABSTAT_OPS; op++)
 		for (i = 0; i < FABSTAT_ERRORS; i++)
 			sum.totals.rare[FABSTAT_FIRST_ERROR + i] += sum.totals.errors[op][i];
-	/* Counted is how often memory was refused; what matters is the samples that are missing. */
+	/*
+	 * Counted is how often memory was refused; what matters is the samples that are missing.
+	 * Of the device's times they are known; of others at least one is, for each refusal.
+	 */
 	if (sum.totals.rare[FABSTAT_NO_HISTOGRAM])
 		sum.totals.rare[FABSTAT_NO_HISTOGRAM] =
-			fabstat_missing_samples(dev, sum.totals.completed);
+			max(sum.totals.rare[FABSTAT_NO_HISTOGRAM],
+			    fabstat_missing_samples(dev, sum.totals.completed));
 	fabstat_record_begin(out, FABSTAT_RECORD_EVENTS, dev->serial);
 	for (i = 0; i < FABSTAT_EVENTS; i++)
 		if (sum.totals.rare[i])
@@ -209,7 +213,7 @@ struct reading {
 /*
  * Position 0 is the header, position 1 + id a live device, the positions from FIRST_GONE the
  * devices that are gone, in the order in which they went. One that goes between two reads, and was
- * shown before, is not shown again.
+ * shown before, is not shown again, unless another reader has been there meanwhile.
  */
 #define FIRST_GONE	(1 + FABSTAT_MAX_QUEUES)
 

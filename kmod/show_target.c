@@ -104,7 +104,7 @@ static void add_up(const struct fabstat_nexus *nexus)
 static void show_name(struct seq_file *m, const char *key, const char *name)
 {
 	seq_puts(m, key);
-	seq_escape(m, *name ? name : "-", " \t\n\\");
+	seq_escape(m, *name ? name : "-", FABSTAT_ESCAPED);
 }
 
 static void show_histogram(struct seq_file *m, const struct fabstat_nexus *nexus,

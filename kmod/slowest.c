@@ -145,9 +145,10 @@ static void show_request(struct seq_file *m, const struct fabstat_device *dev,
 {
 	unsigned int i;
 
-	seq_printf(m, "slow id=%llu disk=%s op=%s time_ns=%llu total_ns=%llu device_ns=%llu wait_ns=%llu sector=%llu bytes=%u queue=%u",
-		   dev->serial, dev->identity.disk, op_names[request->op],
-		   request->time_ns, request->total_ns, request->device_ns,
+	seq_printf(m, "slow id=%llu disk=", dev->serial);
+	seq_escape(m, dev->identity.disk, FABSTAT_ESCAPED);
+	seq_printf(m, " op=%s time_ns=%llu total_ns=%llu device_ns=%llu wait_ns=%llu sector=%llu bytes=%u queue=%u",
+		   op_names[request->op], request->time_ns, request->total_ns, request->device_ns,
 		   request->wait_ns, request->sector, request->bytes, request->queue);
 	if (request->cpu == NO_CPU)
 		seq_puts(m, " cpu=-");

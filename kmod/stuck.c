@@ -166,9 +166,11 @@ static void show_request(struct seq_file *m, const struct stuck_request *request
 	}
 	if (!*disk)
 		return;
-	seq_printf(m, "stuck id=%llu disk=%s dev=%u:%u op=%s sector=%llu bytes=%u age_ns=%llu state=%s issue_age_ns=%llu sent_back=%u\n",
-		   dev ? dev->serial : 0, disk, MAJOR(devt), MINOR(devt), op_names[request->op],
-		   request->sector, request->bytes, request->age_ns, state_names[request->state],
+	seq_printf(m, "stuck id=%llu disk=", dev ? dev->serial : 0);
+	seq_escape(m, disk, FABSTAT_ESCAPED);
+	seq_printf(m, " dev=%u:%u op=%s sector=%llu bytes=%u age_ns=%llu state=%s issue_age_ns=%llu sent_back=%u\n",
+		   MAJOR(devt), MINOR(devt), op_names[request->op], request->sector,
+		   request->bytes, request->age_ns, state_names[request->state],
 		   request->issue_age_ns, request->times);
 }
 

@@ -5,6 +5,7 @@
  * Without arguments: exit 0 when every property holds, else says which and exits 1.
  * With "bounds": prints each bucket's lower bound. With "names": prints the events' names.
  */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,5 +52,6 @@ int main(int argc, char **argv)
 	check_classes(NULL);
 	check_commands(NULL);
 	check_nvme(NULL);
+	check_ceiling(NULL);
 	return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }

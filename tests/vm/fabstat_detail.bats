@@ -16,6 +16,7 @@ setup() {
 
 teardown() {
 	! [ -d $EVENTS ] || echo 0 > $EVENTS/enable
+	! [ -d "/sys/kernel/config/nullb/odd name" ] || rmdir "/sys/kernel/config/nullb/odd name"
 	unload_fabstat
 	modprobe -r scsi_debug null_blk
 }
@@ -86,6 +87,17 @@ in_threads() {
 	expect "$disk" 'flush.completed > 5 and flush.details["wait"].count == flush.completed'
 }
 
+@test "details that have no memory are said to be missing, though no time of the device is" {
+	slow_null_blk
+	load_fabstat
+	# By one CPU: each has memory of its own.
+	load_disk nullb0 --rw=randread --bs=4k --number_ios=10 --size=64m --cpus_allowed=0
+	echo 0 > $PARAMETERS/memory_limit_mib
+	echo Y > $PARAMETERS/detail
+	load_disk nullb0 --rw=randread --bs=4k --number_ios=20 --size=64m --cpus_allowed=0
+	expect nullb0 'hist("read").count == read.completed == 30 and not read.details and events["no_histogram"] > 0'
+}
+
 @test "device times are told apart by the size of the request" {
 	slow_null_blk
 	load_fabstat detail=Y
@@ -137,6 +149,23 @@ in_threads() {
 		held=$((held + $(seen "$disk" 'events["held_backoff"]')))
 	done
 	[ "$held" -gt 0 ]
+}
+
+@test "a disk whose name has a blank stands among the slowest, and among the stuck, like any other" {
+	modprobe null_blk nr_devices=0
+	dir="/sys/kernel/config/nullb/odd name"
+	mkdir "$dir"
+	# 20 s each, by a timer.
+	echo 2 > "$dir/irqmode"; echo 20000000000 > "$dir/completion_nsec"; echo 64 > "$dir/size"; echo 1 > "$dir/power"
+	named() { [ -b "/dev/odd name" ]; }
+	wait_for named || skip "null_blk gives disks names of its own before Linux 6.10"
+	load_fabstat detail=Y stuck_ms=1
+	dd "if=/dev/odd name" of=/dev/null bs=4k count=1 iflag=direct status=none &
+	stuck() { fabtune stuck --json | python3 -c 'import json, sys; assert "odd name" in {one["disk"] for one in json.load(sys.stdin)["requests"]}'; }
+	wait_for stuck
+	wait
+	fabtune stat "odd name" --json | python3 -c 'import json, sys; assert json.load(sys.stdin)["devices"][0]["slowest"]'
+	rmdir "$dir"
 }
 
 @test "an error is told among the slowest" {

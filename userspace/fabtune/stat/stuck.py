@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabtune.stat.snapshot import DIRECTORY, parse_list, read_file
+from fabtune.stat.snapshot import DIRECTORY, name_of, parse_list, read_file
 
 FORMAT_VERSION = 1
 # A request of unknown age is looked for again after this long: at the first look it may just have been ending.
@@ -83,7 +83,7 @@ def _list(head: dict[str, str], requests: list[dict[str, str]]) -> StuckList:
 def _request(record: dict[str, str]) -> StuckRequest:
     known = record["age_ns"] != "0" or record["state"] in ("in_flight", "sent_back")
     return StuckRequest(
-        id=int(record["id"]), disk=record["disk"], dev=record["dev"], op=record["op"], sector=int(record["sector"]),
+        id=int(record["id"]), disk=name_of(record["disk"]), dev=record["dev"], op=record["op"], sector=int(record["sector"]),
         bytes=int(record["bytes"]), age_ns=int(record["age_ns"]) if known else None, state=record["state"],
         issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
     )  # fmt: skip
