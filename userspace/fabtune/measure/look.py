@@ -199,9 +199,7 @@ class Look:
         session = self._session(one)
         if one.socket is None:
             missing.append(_unconnected(session, one.why_no_socket))
-            target = self._serving if self._serving and _did(self._serving, disk) else None
-            if self._serving and not target:
-                missing.append("the target's end: that one block device there did just these requests cannot be told")
+            target = self._serving
         else:
             initiator = seen[one.socket]
             theirs = self._theirs.get(one.socket)
@@ -221,6 +219,7 @@ class Look:
             device=one.disk, elapsed_s=disk.elapsed_s, session=session, disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
         )  # fmt: skip
+        found = found if one.socket else _its_own(found)
         if (alike := len(found.served_sessions)) > 1:
             text = (
                 f"the target's time: {alike} sessions of this initiator in one portal group use the LUN; which is whose"
@@ -324,6 +323,25 @@ def _records() -> dict[str, dict[str, str]]:
         return record.BACKEND.all()
     except FabtuneError:
         return {}
+
+
+def _its_own(seen: Observation) -> Observation:
+    """Return `seen`, without a connection, with what is known to be its own of the target's end."""
+    end, missing = seen.target, seen.missing
+    if end is None:
+        return seen
+    if end.served and seen.session.transport == "srp":
+        # LIO calls them by address, port or GUID, whichever has an ACL.
+        missing += (
+            "the target's time: it does not name SRP's sessions as the initiator does; which is whose cannot be told",
+        )
+    cannot = "that one block device there did just these requests cannot be told"
+    if _did(end, seen.disk):
+        return attrs.evolve(seen, missing=missing)
+    if seen.served_sessions:
+        stores = (f"the target's backstore: {cannot}",)
+        return attrs.evolve(seen, target=attrs.evolve(end, backstores=()), missing=missing + stores)
+    return attrs.evolve(seen, target=None, missing=(*missing, f"the target's end: {cannot}"))
 
 
 def _did(end: EndSeen, disk: DiskSeen) -> bool:

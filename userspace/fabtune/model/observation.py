@@ -330,9 +330,10 @@ class Observation:
     @property
     def served_sessions(self) -> tuple[ServedSeen, ...]:
         """What the target counted of the sessions that may be this disk's: several in one portal group look alike."""
-        mine = self.session.initiator, self.session.target, self.disk.lun
+        # LIO lowers an initiator's name at login (RFC 3720, 3.2.6.1).
+        mine = self.session.initiator.lower(), self.session.target, self.disk.lun
         told = self.target.served if self.target else ()
-        found = [one for one in told if (one.initiator, one.target, one.lun) == mine]
+        found = [one for one in told if (one.initiator.lower(), one.target, one.lun) == mine]
         groups = ("", self.session.tpg)
         return tuple(one for one in found if not self.session.tpg or one.tpg in groups)
 

@@ -112,7 +112,10 @@ class OneWay:
     def split(self, whole_s: float) -> "Parts":
         """Return the parts of a request's time of `whole_s`."""
         if whole_s <= 0 or not self.rtt_s:
-            rest = 0.0 if whole_s <= 0 or not self.seen.session.rdma else min(1.0, self.backstore_s / whole_s)
+            # Without a round trip all that is known is what the target counted, or its disk did.
+            served_ms = self.seen.served_ms(self.way_name)
+            there_s = self.backstore_s if served_ms is None else served_ms / 1e3
+            rest = 0.0 if whole_s <= 0 or not self.seen.session.rdma else min(1.0, there_s / whole_s)
             return Parts(1.0 - rest, 0.0, rest)
         # So little may be anybody's: the wire's too, where its speed is not known.
         telling = _TELLING if self.goodput or self.both_ends else _TELLING_LESS

@@ -17,12 +17,18 @@ _BEHIND = ("line", "target-disk", "target-cpu")
 
 def _which(one_way: OneWay) -> str:
     """Return the name of what requests meet with, '' where it can be told whether it limits."""
-    if not one_way.seen.session.rdma or (one_way.goodput and one_way.seen.target):
+    if not one_way.seen.session.rdma or (one_way.goodput and _target_told(one_way)):
         return ""
     if depth_of(one_way) in ("srp-credits", "srp-queue"):
         return "cannot-tell-credits"
     refused = refusals_a_request(one_way, (*BY_WINDOW, *BY_TARGET)) >= REFUSED
     return "cannot-tell-reached" if refused or depth_of(one_way) else "cannot-tell-unconnected"
+
+
+def _target_told(one_way: OneWay) -> bool:
+    """Tell whether the target's part of a request's time is known: by its own count, or by its disk's."""
+    stores = one_way.seen.target.backstores if one_way.seen.target else ()
+    return bool(stores) or one_way.seen.served_ms(one_way.way_name) is not None
 
 
 def _when(name: str) -> Callable[[Moment], float]:
