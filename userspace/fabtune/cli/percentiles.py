@@ -2,11 +2,20 @@
 """How times that fabstat.ko has in histograms are printed, in ms."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fabtune.stat import Histogram, Percentile
 
 PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p999": 99.9, "max": 100.0}
+
+
+def of_histogram(
+    histogram: Histogram | None, percent: float, show: Callable[[Percentile | None], str] | None = None
+) -> str:
+    """Return a percentile as the tables show it, or as `show` does; one that cannot be told as ``?``."""
+    if histogram is None:
+        return "-"
+    return "?" if histogram.lacking else (show or in_ms)(histogram.percentile(percent))
 
 
 def in_ms(percentile: Percentile | None) -> str:
@@ -23,9 +32,13 @@ def three_digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
-def times_json(total_ns: int, count: int, histogram: Histogram) -> dict[str, float | None]:
-    """Return the mean of `count` times that sum up to `total_ns`, and their percentiles, each with its error; in ms."""
-    return {"mean": total_ns / count / 1e6 if count else None} | percentiles_json(histogram, PERCENTS)
+def times_json(total_ns: int, count: int, histogram: Histogram) -> dict[str, float | int | None]:
+    """Return the mean of `count` times that sum up to `total_ns`, and their percentiles, each with its error; in ms.
+
+    `missing` are the times that are in no histogram: then there are no percentiles.
+    """
+    told = {"mean": total_ns / count / 1e6 if count else None, "missing": histogram.lacking}
+    return told | percentiles_json(histogram, PERCENTS)
 
 
 def percentiles_json(histogram: Histogram, percents: Mapping[str, float]) -> dict[str, float | None]:

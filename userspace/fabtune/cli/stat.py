@@ -100,7 +100,7 @@ def _show_target(interval: TargetInterval, latest: TargetSnapshot, args: argpars
 
 
 def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> None:
-    from fabtune.cli import slow_output, stat_output
+    from fabtune.cli import slow_output, stat_output, unseen_output
 
     chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
     # The slowest are those since a disk was first seen, of no shorter interval.
@@ -109,7 +109,7 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
     if args.json:
         stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
     elif args.device and not args.watch:
-        stat_output.print_unseen(interval, chosen, latest)
+        unseen_output.print_unseen(interval, chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
             slow_output.print_recorded(device, requests or ())

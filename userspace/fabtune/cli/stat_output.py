@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fabtune.cli.percentiles import PERCENTS, in_ms, three_digits, times_json
+from fabtune.cli.percentiles import PERCENTS, in_ms, of_histogram, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
+from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_unseen
 from fabtune.stat import (
-    NOT_COUNTING,
     CountedDevice,
     DeviceInterval,
     Interval,
@@ -30,7 +30,6 @@ from fabtune.stat.snapshot import OPS, TIMES, HardwareQueue
 
 # Columns that the table of devices takes, target and portal apart; on a narrower terminal it is shaped differently.
 _WIDE = 104
-NOTHING_COUNTED = f"{NOT_COUNTING[0].upper()}{NOT_COUNTING[1:]}."
 _ERROR_NOTE = "Times are in ms, at most 3.2 % off (0.03 us below 1 us): the middle of a histogram's bucket."
 
 
@@ -82,25 +81,6 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
-def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
-    """Say what fabstat cannot see here, nothing where nothing is missing that one of `devices` needs."""
-    module = latest.module
-    if not latest.counting:
-        paragraph(NOTHING_COUNTED)
-        return
-    if not interval.counting:
-        paragraph("Not all of this interval was counted: fabstat was still switched off (enabled=N) when it began.")
-    missing = [name for name in _missing(module) if name.startswith("scsi_")]
-    if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
-        what = ", ".join(missing) or "tracepoints of SCSI"
-        paragraph(f"refusals of SCSI devices are not seen: this kernel has no {what}")
-
-
-def _missing(module: Mapping[str, str]) -> list[str]:
-    """Return the tracepoints that the module has not found; older modules do not tell."""
-    return [name for name in module.get("missing", "-").split(",") if name != "-"]
-
-
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
     seconds = one.elapsed_ns / 1e9
     busy = [name for name in OPS if name in one.ops and (one.ops[name].completed or one.ops[name].errors)]
@@ -116,9 +96,9 @@ def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
         op = one.ops.get(name)
         figures: tuple[str, ...] = ("-",) * 6
         if op and seconds:
-            times = [one.percentile(percent, name) for percent in (50, 99, 99.9)]
+            times = [of_histogram(op.histograms["device"], percent) for percent in (50, 99, 99.9)]
             figures = (
-                f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *map(in_ms, times), str(op.errors),
+                f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}", *times, str(op.errors),
             )  # fmt: skip
         here = name == (names[0] if wide else names[-1])
         disk = "" if rows else one.device.disk
@@ -165,10 +145,10 @@ def print_details(one: DeviceInterval) -> None:
         op = one.ops[name]
         for time in TIMES:
             histogram = op.histograms[time]
-            if not histogram.count:
+            if not histogram.count and not histogram.lacking:
                 continue
-            found = [histogram.percentile(percent) for percent in PERCENTS.values()]
-            rows.append((name, time, str(histogram.count), *(show(percentile) for percentile in found)))
+            found = [of_histogram(histogram, percent, show) for percent in PERCENTS.values()]
+            rows.append((name, time, str(histogram.count), *found))
     if rows:
         table(("op", "time", "count", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"), rows)
         if not wide:
@@ -220,7 +200,7 @@ def print_interval_json(
             "version": module["version"],
             "enabled": latest.counting,
             "scsi": module["scsi"] == "1",
-            "missing": _missing(module),
+            "missing": missing_tracepoints(module),
             "clock": module["clock"],
             "memory_bytes": int(module["memory_bytes"]),
             "memory_limit_bytes": int(module["memory_limit_bytes"]),

@@ -3,9 +3,9 @@
 
 from typing import Any
 
-from fabtune.cli.percentiles import in_ms, three_digits, times_json
-from fabtune.cli.stat_output import NOTHING_COUNTED
+from fabtune.cli.percentiles import of_histogram, three_digits, times_json
 from fabtune.cli.table import paragraph, print_json, table
+from fabtune.cli.unseen_output import NOTHING_COUNTED
 from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
@@ -70,7 +70,7 @@ def _figures(one: LunInterval, name: str) -> tuple[str, ...]:
     mean = three_digits(op.target_ns / op.completed / 1e6)
     rates = f"{op.completed / seconds:.0f}", f"{op.bytes / seconds / 1e6:.1f}"
     parts = ("-" if ms is None else three_digits(ms) for ms in (_r2t_wait_ms(name, op), op.backstore_ms))
-    return (*rates, mean, *parts, in_ms(op.histogram.percentile(50)), in_ms(op.histogram.percentile(99)))
+    return (*rates, mean, *parts, of_histogram(op.histogram, 50), of_histogram(op.histogram, 99))
 
 
 def _r2t_wait_ms(name: str, op: ServedOp) -> float | None:
@@ -84,7 +84,10 @@ def _lost(interval: TargetInterval, latest: TargetSnapshot) -> list[str]:
     untracked = int(module["untracked"]) + sum(one.lun.untracked for one in interval.luns)
     forgotten = sum(op.forgotten for one in interval.luns for op in one.ops.values())
     oldest = max((one.lun.oldest_ns for one in interval.luns), default=0)
+    lacking = sum(op.histogram.lacking for one in interval.luns for op in one.ops.values())
     said = []
+    if lacking:
+        said.append(f"no percentiles (?) where there was no room for all histograms; in none are {lacking} times")
     if untracked:
         said.append(f"{untracked} commands since the module was loaded are not counted: no memory, or no room")
     if forgotten:

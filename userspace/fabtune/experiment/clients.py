@@ -218,7 +218,9 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     # From the first issue on, retries included, as of one client alone.
     times = [histogram for one in seen if (histogram := one.interval.histogram("total", op))]
-    every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in times)
+    # Of a part of the requests alone nothing is told.
+    whole = [] if any(one.lacking for one in times) else times
+    every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in whole)
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
         found[name] = None if value_ns is None else round(value_ns / 1e6, 3)

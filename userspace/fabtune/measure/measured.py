@@ -323,7 +323,7 @@ def latencies(result: StepResult, op: str) -> Latencies:
     interval = seen(result) if on_device(result) else None
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)
-        if histogram is not None and histogram.count and _same_size(result, interval, op):
+        if histogram is not None and histogram.count and not histogram.lacking and _same_size(result, interval, op):
             return by_fabstat(histogram, part_s(result))
     if result.before_drain is not None:
         return Latencies(result.before_drain.bins(op), part_s=part_s(result))

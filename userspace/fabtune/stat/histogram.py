@@ -5,6 +5,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# What two readings lack is known but for the times of requests that end while they are taken.
+_WHILE_READ = 1 / 1000
+
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
@@ -36,20 +39,24 @@ class Histogram:
     """How many times fell in each bucket.
 
     `from_ns` is the lower bound of every bucket, ascending; a bucket ends where the next begins and
-    the last one is open.  `counts` maps a bucket's index to its count; empty buckets are left out.
+    the last one is open.  `counts` maps a bucket's index to its count; empty buckets are left out.  `lacking` are the
+    times beside them that the module had no memory for: where there are some no percentile is told.
     """
 
     from_ns: tuple[int, ...]
     counts: Mapping[int, int] = field(default_factory=dict)
+    lacking: int = 0
 
     @property
     def count(self) -> int:
         return sum(self.counts.values())
 
     def percentile(self, percent: float) -> Percentile | None:
-        """Return the nearest-rank percentile, 0 < `percent` <= 100; None without samples."""
+        """Return the nearest-rank percentile, 0 < `percent` <= 100; None without samples, or with some lacking."""
         if not 0 < percent <= 100:
             raise ValueError(f"percentile {percent}: expected more than 0 and at most 100")
+        if self.lacking:
+            return None
         rank = math.ceil(self.count * percent / 100)
         for index in sorted(self.counts):
             rank -= self.counts[index]
@@ -62,9 +69,12 @@ class Histogram:
         counts = dict(self.counts)
         for index, count in other.counts.items():
             counts[index] = counts.get(index, 0) + count
-        return Histogram(self.from_ns, counts)
+        return Histogram(self.from_ns, counts, self.lacking + other.lacking)
 
     def __sub__(self, earlier: "Histogram") -> "Histogram":
         """Return what was added since `earlier`, an older reading of the same histogram."""
         counts = {index: count - earlier.counts.get(index, 0) for index, count in self.counts.items()}
-        return Histogram(self.from_ns, {index: count for index, count in counts.items() if count > 0})
+        found = Histogram(self.from_ns, {index: count for index, count in counts.items() if count > 0})
+        grown = max(0, self.lacking - earlier.lacking)
+        found.lacking = grown if not earlier.lacking or grown > _WHILE_READ * found.count else 0
+        return found

@@ -154,7 +154,7 @@ def increases(before: Mapping[str, int], after: Mapping[str, int], who: str, *, 
 def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: int) -> DeviceInterval:
     if before is None:
         return DeviceInterval(
-            device=after, elapsed_ns=after.time_ns - after.seen_ns, ops=after.ops, events=after.events,
+            device=after, elapsed_ns=after.time_ns - after.seen_ns, ops=_told(after), events=after.events,
             depth_ns=_increase(0, after.depth_ns, modulus_ns), at_limit_ns=after.at_limit_ns,
             depth_error_ns=_depth_error_ns(after, None), queues=after.queues,
         )  # fmt: skip
@@ -179,11 +179,31 @@ def _ops(after: CountedDevice, before: CountedDevice) -> dict[str, Op]:
             f"{after.disk}: no {', '.join(lost)} requests in the second reading, but in the first: the second one is "
             "damaged or cut short; take it again"
         )
-    torn = bool(before.torn or after.torn)
+    torn, earlier = bool(before.torn or after.torn), _told(before)
     return {
-        name: _subtract_op(op, before.ops[name], f"{after.disk}, {name}", torn=torn) if name in before.ops else op
-        for name, op in after.ops.items()
+        name: _subtract_op(op, earlier[name], f"{after.disk}, {name}", torn=torn) if name in earlier else op
+        for name, op in _told(after).items()
     }
+
+
+def _told(one: CountedDevice) -> dict[str, Op]:
+    """Return what was counted of a device, with how many times each histogram lacks.
+
+    The module's own no_histogram counts device times alone.
+    """
+    return {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
+
+
+def _with_lacking(op: Op, torn: int) -> Op:
+    times = dict(op.histograms)
+    if times["total"] is times["device"] and op.total_ns > op.device_ns:
+        # The module leaves out what equals the device times, and what there is nothing of.
+        times["total"] = Histogram(times["device"].from_ns)
+    for time in TIMES:
+        # A torn reading is off by an event a CPU.
+        if (lacking := op.counted(time) - times[time].count) > torn:
+            times[time] = replace(times[time], lacking=lacking)
+    return replace(op, histograms=times) if times != op.histograms else op
 
 
 def _events(after: CountedDevice, before: CountedDevice) -> dict[str, int]:

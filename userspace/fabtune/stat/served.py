@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
@@ -27,6 +27,8 @@ _FIRST_LINE = f"# fabstat-target {FORMAT_VERSION}"
 
 # Of those under way at either end of an interval one part is counted, and another one not.
 _NEARLY_ALL = 0.9
+# Of commands that are answered while a reading is taken the times may not be in it.
+_WHILE_READ = 1 / 100
 # Answers other than GOOD, by the names of SAM.
 ANSWERS = ("check_condition", "busy", "task_set_full", "reservation_conflict", "task_aborted", "other_status")
 
@@ -209,9 +211,15 @@ def _lun(lines: list[str], empty: Histogram) -> ServedLun:
             _, _, op, time, *counted = line.split(" ")
             if time == "time=target":
                 histograms[op.removeprefix("op=")] = histogram_of(empty, counted)
-    ops = {op: ServedOp(**values, histogram=histograms.get(op, empty)) for op, values in counts.items()}
+    ops = {op: ServedOp(**values, histogram=_told(histograms.get(op, empty), values)) for op, values in counts.items()}
     window = int(first["window"]) if "window" in first and texts["fabric"] == _WINDOWED else None
     return ServedLun(**texts, **numbers, answers=answers, ops=ops, window=window)  # type: ignore[arg-type]
+
+
+def _told(times: Histogram, counts: Mapping[str, int]) -> Histogram:
+    """Return the histogram with how many times it lacks."""
+    lacking = counts["completed"] - times.count
+    return replace(times, lacking=lacking) if lacking > _WHILE_READ * counts["completed"] else times
 
 
 def _subtract(after: ServedLun, before: ServedLun | None) -> LunInterval:

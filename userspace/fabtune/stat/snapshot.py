@@ -60,6 +60,10 @@ class Op:
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     details: Mapping[str, Histogram] = field(default_factory=dict)
 
+    def counted(self, time: str) -> int:
+        """Return of how many requests there is a `time` of TIMES."""
+        return self.refused if time == "refused" else self.completed
+
 
 @dataclass(frozen=True, slots=True)
 class HardwareQueue:
