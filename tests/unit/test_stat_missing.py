@@ -129,3 +129,28 @@ def test_a_target_s_times_that_are_in_no_histogram_are_no_percentiles_either(
     late = parse_target(served(1000).replace("count=1000 2:1000", "count=998 2:998"))
     target_output.print_served(served_since_seen(late), late, everything=False)
     assert "in none are" not in " ".join(capsys.readouterr().out.split())
+
+
+def test_requests_that_could_be_given_to_no_disk_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    text = reading([MS]).replace("untracked=0", "untracked=5000000").replace("memory_refused=0", "memory_refused=7")
+    for disk in ("", "sda"):
+        told = shown(text, capsys, disk)
+        assert "5000000 issues, completions and requeues since fabstat was loaded were given to no disk" in told
+        assert "got no memory 7 times" in told and "memory_limit_mib" in told
+    assert "no requests counted" in shown(text[: text.index("device id=")], capsys)
+    assert "no disk" not in shown(reading([MS]), capsys) and "no memory" not in shown(reading([MS]), capsys)
+
+
+def test_no_commands_seen_is_not_said_where_they_could_not_be_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    for untracked, says in ((0, "no commands seen"), (500000, "no commands counted 500000 commands since")):
+        text = served(0).split("nexus ")[0].replace(" untracked=0", f" untracked={untracked}")
+        target_output.print_served(served_since_seen(parse_target(text)), parse_target(text), everything=False)
+        assert says in " ".join(capsys.readouterr().out.split())
+
+
+def test_probes_that_are_not_attached_are_no_kernel_without_tracepoints(capsys: pytest.CaptureFixture[str]) -> None:
+    for missing in (" missing=-", ""):
+        text = reading([MS]).replace("scsi=1", f"scsi=0{missing}")
+        told = shown(text, capsys)
+        assert "refusals of SCSI devices are not seen: its probes are not all attached" in told
+        assert "this kernel has no" not in told

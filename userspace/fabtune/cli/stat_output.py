@@ -66,7 +66,7 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
     """Print one row for each device and kind of request."""
     print_unseen(interval, interval.devices, latest)
     if not devices:
-        print("no requests seen")
+        print("no requests counted" if latest.module["untracked"] != "0" else "no requests seen")
         return
     wide = room() >= _WIDE
     headers: tuple[str, ...] = ("device", "op", "IOPS", "MB/s", "p50", "p99", "p99.9", "errors")

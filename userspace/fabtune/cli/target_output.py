@@ -32,15 +32,18 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
     used = interval.windows_used()
     rows = [row for one in interval.luns for row in _rows(one, used[one.lun.id], everything)]
+    lost = _lost(interval, latest)
     if not rows:
-        print("no commands seen")
+        print("no commands counted" if lost else "no commands seen")
+        for sentence in lost:
+            paragraph(sentence)
         return
     headers = (
         "LUN", "op", "IOPS", "MB/s", "mean", "R2T", "store", "p50", "p99", "at target", "window", "not good",
         "initiator, target",
     )  # fmt: skip
     table(headers, rows, wrapped=headers[-1])
-    for sentence in _lost(interval, latest):
+    for sentence in lost:
         paragraph(sentence)
     told = any(op.ready_ms is not None for one in interval.luns for op in one.ops.values())
     parts = _TOLD if told else _FROM_NOW_ON if latest.module.get("parts") == "1" else _UNTOLD

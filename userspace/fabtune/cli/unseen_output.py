@@ -22,12 +22,26 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
         paragraph("Not all of this interval was counted: fabstat was still switched off (enabled=N) when it began.")
     missing = [name for name in missing_tracepoints(module) if name.startswith("scsi_")]
     if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
-        what = ", ".join(missing) or "tracepoints of SCSI"
-        paragraph(f"refusals of SCSI devices are not seen: this kernel has no {what}")
+        # It may be for want of memory as well; older modules do not tell what is missing.
+        why = f"this kernel has no {', '.join(missing)}" if missing else "its probes are not all attached (scsi=0)"
+        paragraph(f"refusals of SCSI devices are not seen: {why}")
+    _print_refused(module)
     if lacking := [text for one in devices for text in _lacking(one)]:
         more = len(lacking) - _MOST_SAID
         told = lacking[:_MOST_SAID] + ([f"and {more} more"] if more > 0 else [])
         paragraph(f"no percentiles (?) where there was no room for all histograms; in none are: {'; '.join(told)}")
+
+
+def _print_refused(module: Mapping[str, str]) -> None:
+    """Say what has no disk, and how often there was no memory: by no disk's row can that be seen."""
+    untracked, refused = int(module["untracked"]), int(module["memory_refused"])
+    if untracked:
+        paragraph(
+            f"{untracked} issues, completions and requeues since fabstat was loaded were given to no disk: there was "
+            "no memory, or it was being removed"
+        )
+    if refused:
+        paragraph(f"fabstat got no memory {refused} times since it was loaded; its own ceiling is memory_limit_mib")
 
 
 def missing_tracepoints(module: Mapping[str, str]) -> list[str]:
