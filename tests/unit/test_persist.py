@@ -443,6 +443,16 @@ def test_srp_daemon_conf_changes_only_the_catch_all_rule(host: Path) -> None:
     assert path.read_text() == original + "\n"
 
 
+def test_others_comments_in_srp_daemon_conf_go_back_in_whatever_encoding_they_came(host: Path) -> None:
+    path = host / "etc/srp_daemon.conf"
+    hosttree.put(path, "")
+    path.write_bytes(b"# r\xe9seau\na queue_size=32\n")
+    backend, device = backends.get("srp_daemon"), Device("host", "host", "host")
+    assert backend.read(device, "queue_size") == "32"
+    backend.write(device, "queue_size", "127")
+    assert path.read_bytes() == b"# r\xe9seau\na queue_size=127\n"
+
+
 def test_udev_rules_stand_in_the_order_in_which_values_depend_on_each_other(host: Path) -> None:
     made = contents(plan(("block.nr_requests", DISK, "64"), ("block.scheduler", DISK, "none")))
     lines = made["etc/udev/rules.d/99-fabtune.rules"].splitlines()

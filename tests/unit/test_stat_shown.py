@@ -11,7 +11,7 @@ from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.host import tree
-from fabtune.stat import parse, since_seen
+from fabtune.stat import endpoint, parse, since_seen
 
 
 def compared(tmp_path: Path, before: str, after: str, *words: str) -> int:
@@ -81,6 +81,29 @@ def test_what_binds_the_queue_is_shown(
     changed = parse(reading([1000]).replace("highest=3 ", "highest=143 "))
     stat_output.print_details(since_seen(changed).devices[0])
     assert "highest 143, limit 32 (changed since), mean" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_disk_that_is_gone_is_not_on_its_successor_s_target(tmp_path: Path) -> None:
+    for path, text in {"scsi_host/host2/ioc_guid": "0xnew\n", "srp_remote_ports/port-2:1/port_id": "new\n"}.items():
+        (tmp_path / "class" / path).parent.mkdir(parents=True)
+        (tmp_path / "class" / path).write_text(text)
+    live = reading([1000], identity="disk=sdc dev=8:32 diskseq=3 hctl=2:0:0:0 driver=ib_srp parent=host2")
+    gone = live.replace("state=live", "state=gone")
+    assert [endpoint(parse(text).devices[0], tmp_path).target for text in (live, gone)] == ["0xnew", ""]
+
+
+def test_a_subsystem_s_name_of_any_bytes_takes_nothing_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One byte that is no text in a controller's name, and `fabtune stat` ended with a traceback."""
+    (tmp_path / "class/nvme/nvme0").mkdir(parents=True)
+    (tmp_path / "class/nvme/nvme0/subsysnqn").write_bytes(b"nqn.2014.08.org.nvmexpress:1af4\xffSERIAL\n")
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    text = reading([1000], identity="disk=nvme0n1 dev=259:0 diskseq=3 hctl=- driver=nvme parent=nvme0")
+    monkeypatch.setattr("fabtune.cli.stat.snapshot", lambda: parse(text))
+    monkeypatch.setattr("fabtune.cli.stat.slowest", lambda: None)
+    assert main(["stat"]) == 0
+    assert "nqn.2014.08.org.nvmexpress:1af4" in capsys.readouterr().out
 
 
 def named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -5,6 +5,8 @@ Rules for named targets come first and stay untouched; the first rule that match
 catch-all stands last.  An empty value means that the rule does not set the option.
 """
 
+from pathlib import Path
+
 from fabtune.errors import FabtuneError, explained
 from fabtune.host import files, tree
 from fabtune.model.device import Device
@@ -25,10 +27,15 @@ def _options(line: str) -> dict[str, str] | None:
     return None if any(key in options for key in _MATCH_KEYS) else options
 
 
+def _lines(path: Path) -> list[str]:
+    # Other people's comments may be in any encoding: they go back as they came.
+    return path.read_text(errors="surrogateescape").splitlines()
+
+
 def login_options() -> dict[str, str]:
     """Return the login options of the catch-all rule, as srp_daemon gives them to every target."""
     with explained("srp_daemon.conf"):
-        for line in (tree.ETC / "srp_daemon.conf").read_text().splitlines():
+        for line in _lines(tree.ETC / "srp_daemon.conf"):
             options = _options(line)
             if options is not None:
                 return options
@@ -42,7 +49,7 @@ class _SrpDaemon:
     def write(self, device: Device, key: str, value: str) -> None:
         path = tree.ETC / "srp_daemon.conf"
         with explained(f"srp_daemon.conf: {key}={value}"):
-            lines = path.read_text().splitlines()
+            lines = _lines(path)
             index = next((number for number, line in enumerate(lines) if _options(line) is not None), None)
             options = dict(_options(lines[index]) or {}) if index is not None else {}
             if value:

@@ -22,9 +22,12 @@ class Endpoint:
 
 
 def endpoint(device: CountedDevice, sys: Path | None = None) -> Endpoint:
-    """Return where `device` leads; an empty Endpoint for a local disk or one whose transport is gone."""
+    """Return where `device` leads; an empty Endpoint for a local disk, or one that is gone or whose transport is."""
     if device.around is not None:
         return Endpoint(device.around.transport, device.around.target, device.around.portal)
+    if device.state == "gone":
+        # The number of its host, session or controller may be another's by now.
+        return Endpoint()
     sys = sys or tree.SYS
     if re.fullmatch(r"session\d+", device.parent):
         return _iscsi(device.parent.removeprefix("session"), sys / "class")
@@ -50,7 +53,4 @@ def _iscsi(number: str, classes: Path) -> Endpoint:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    return tree.read_text(path) or ""
