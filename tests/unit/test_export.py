@@ -146,10 +146,26 @@ def test_an_integral_that_may_be_off_by_any_time_is_not_exported() -> None:
     assert [dict(has)["device"] for name, has in found if name == "fabtune_in_flight_seconds"] == ["sdb"]
 
 
+@pytest.mark.parametrize("state", ["live", "dying"])
+def test_a_request_that_hangs_on_a_disk_that_is_being_removed_stays_in_the_metrics(
+    state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "stuck id={} disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={} state={} issue_age_ns=0 sent_back=0\n"
+    head = "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=3\n"
+    # One of a disk that had the name before, one of this one, and one of a disk that nothing was counted of yet.
+    hung = [(3, 99 * 10**9, "in_flight"), (4, 90 * 10**9, "in_flight"), (0, 80 * 10**9, "before_load")]
+    monkeypatch.setattr(gather, "snapshot", lambda: stats(device(4, "sda", state=state)))
+    monkeypatch.setattr(gather, "stuck", lambda: parse_stuck(head + "".join(line.format(*one) for one in hung)))
+    monkeypatch.setattr(gather, "live_sessions", list)
+    found = samples(Gatherer().gather())
+    assert value(found, "fabtune_stuck_oldest_seconds", device="sda") == 90
+    assert value(found, "fabtune_stuck_requests", device="sda") == 2
+
+
 def test_stuck_requests_are_counted_at_their_disk_with_the_age_of_the_oldest() -> None:
     text = "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=2\n" + "".join(
-        f"stuck id=1 disk=sda dev=8:0 op=read sector={age} bytes=4096 age_ns={age}000000000 state=in_flight "
-        f"issue_age_ns={age}000000000 sent_back=0\n" for age in (70, 65)
+        f"stuck id={number} disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns={age}000000000 state=in_flight "
+        f"issue_age_ns={age}000000000 sent_back=0\n" for number, age in ((1, 70), (0, 65))
     )  # fmt: skip
     found = samples(gathered(stats(device(1, "sda") + device(2, "sdb")), stuck=parse_stuck(text)))
     assert [value(found, "fabtune_stuck_requests", device=disk) for disk in ("sda", "sdb")] == [2, 0]

@@ -127,11 +127,12 @@ def _stuck(oldest: bool) -> Callable[[_Watch], Iterator[Samples]]:
     def samples(watch: _Watch) -> Iterator[Samples]:
         if watch.gathered.stuck is None:
             return
-        ages: defaultdict[str, list[float]] = defaultdict(list)
+        ages: defaultdict[int | str, list[float]] = defaultdict(list)
         for request in watch.gathered.stuck.requests:
-            ages[request.disk].append(request.known_age_s)
+            # Its name may be another's by now; without a request in the books a disk has nothing else.
+            ages[request.id or request.disk].append(request.known_age_s)
         for one, label_text in watch.devices:
-            found = ages[one.device.disk]
+            found = ages[one.device.id] + ages[one.device.disk]
             yield label_text, max(found, default=0) if oldest else len(found)
 
     return samples

@@ -87,8 +87,11 @@ class Gatherer:
         )
 
     def _devices(self, reading: Snapshot) -> list[WatchedDevice]:
-        """Return the disks that are there, of two with one name the one that was seen later, in order of their ids."""
-        present = {one.disk: one for one in sorted(reading.devices, key=lambda one: one.id) if one.state == "live"}
+        """Return the disks that are there, of two with one name the one that was seen later, in order of their ids.
+
+        One that is being removed stays until it is gone: its requests may hang.
+        """
+        present = {one.disk: one for one in sorted(reading.devices, key=lambda one: one.id) if one.state != "gone"}
         known = {(reading.loaded_ns, one.id): self._endpoint(reading.loaded_ns, one) for one in present.values()}
         # One whose transport went before we could ask would have other labels than ever before.
         self._endpoints = {key: found for key, found in known.items() if found is not None}
