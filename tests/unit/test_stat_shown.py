@@ -151,3 +151,19 @@ def test_names_that_lead_to_a_disk_stand_for_it(
     gone = since_seen(parse(disk.replace("state=live", "state=gone")))
     with pytest.raises(InputError, match="device 'sda' is gone"):
         stat_output.chosen_devices(gone, ["sda"], everything=False)
+
+
+def test_what_each_of_several_queues_has_is_not_taken_for_the_device_s_limit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four channels with 32 requests each, 62 of them at once by queue_depth, the limit was "32 (nr_requests)"."""
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    (tmp_path / "block/sda/queue").mkdir(parents=True)
+    (tmp_path / "block/sda/queue/nr_requests").write_text("32\n")
+    text = reading([1000]).replace("highest=3 limit=32", "highest=60 limit=62")
+    found = parse(text.replace("at_limit_ns=0\n", "at_limit_ns=0 depth_error_ns=0 torn=0 limit_of=device\n"))
+    stat_output.print_details(since_seen(found).devices[0])
+    assert "limit 62, mean" in " ".join(capsys.readouterr().out.split())
+    # A module that keeps to the limit that it saw first does not know of nr_requests that were lowered since.
+    stat_output.print_details(since_seen(parse(text)).devices[0])
+    assert "limit 32 (nr_requests" in " ".join(capsys.readouterr().out.split())

@@ -111,8 +111,11 @@ def _depth(one: DeviceInterval, digits: int) -> str:
 
 
 def _binding(device: CountedDevice) -> int | None:
-    """Return nr_requests where it lets fewer requests be in flight than the driver."""
-    tags = nr_requests(device)
+    """Return nr_requests where it lets fewer requests be in flight than the module says.
+
+    A module that follows the limit has it in there; of several hardware queues each has as many.
+    """
+    tags = None if device.follows_limit else nr_requests(device)
     return tags if tags is not None and tags < device.limit else None
 
 

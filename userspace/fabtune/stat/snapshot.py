@@ -124,6 +124,8 @@ class CountedDevice:
     limit_of: str = "device"
     queues: tuple[HardwareQueue, ...] = ()
     around: Around | None = None
+    # Modules before 0.2.0 keep to the limit that they saw first.
+    follows_limit: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +315,7 @@ def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
 
 
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
-_OF_RECORDS = {"events", "ops", "queues", "around"}
+_OF_RECORDS = {"events", "ops", "queues", "around", "follows_limit"}
 _DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - _OF_RECORDS  # type: ignore[attr-defined]
 _QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
@@ -358,8 +360,10 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         # The module leaves the total times out while they equal the device times.
         times = {"device": device, "total": device, "refused": empty} | histograms[name]
         ops[name] = Op(**values, errors_by_class=classes.get(name, {}), histograms=times, details=details.get(name, {}))
-    found = CountedDevice(**fields, events=events, ops=ops, queues=tuple(queues))  # type: ignore[arg-type]
-    return replace(found, around=around) if around else found
+    follows_limit = "limit_of" in first
+    return CountedDevice(
+        **fields, events=events, ops=ops, queues=tuple(queues), around=around, follows_limit=follows_limit,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def _around(record: dict[str, str]) -> Around:
