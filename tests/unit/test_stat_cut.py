@@ -3,7 +3,7 @@
 
 from dataclasses import fields
 from pathlib import Path
-from struct import pack
+from struct import pack, unpack_from
 
 import pytest
 from test_stat_target import served
@@ -160,6 +160,19 @@ def test_where_the_module_writes_an_end_what_lacks_it_is_cut_short(tmp_path: Pat
     assert parse_target(told + "end\n").luns == parse_target(served(10)).luns
     with pytest.raises(InputError, match="no end"):
         parse_target(told)
+
+
+def test_a_typed_reading_in_which_a_disk_stands_twice_has_its_end() -> None:
+    """A disk that goes while the file is read may stand there twice; then all of the reading was refused."""
+    typed = (DATA / "fabstat-0.2.0.stats.bin").read_bytes()
+    header, _, _ = typed.partition(b"\0")
+    records = typed[len(header) // 8 * 8 + 8 :]
+    header = header.replace(b"missing=-", b"missing=- ends=1")
+    (length,) = unpack_from("=I", records, 4)
+    data = header + bytes(8 - len(header) % 8) + records + records[:length]
+    assert len(parse_typed(data + pack("=IIQ", 7, 16, 4)).devices) == 3
+    with pytest.raises(InputError, match="cut short"):
+        parse_typed(data + pack("=IIQ", 7, 16, 3))
 
 
 def test_a_typed_reading_that_lacks_its_end_is_cut_short() -> None:

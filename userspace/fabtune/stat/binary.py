@@ -76,9 +76,11 @@ def parse_typed(data: bytes, source: str = "fabstat") -> Snapshot:
         header = _header(data)
         module = header.module
         with _no_collection():
-            devices = {parts.words[0]: _device(parts, header) for parts in _grouped(data, header)}
-        if ends(module, len(devices)) and not data.endswith(_END_RECORD.pack(_END, _END_RECORD.size, len(devices))):
+            found = [_device(parts, header) for parts in _grouped(data, header)]
+        if ends(module, len(found)) and not data.endswith(_END_RECORD.pack(_END, _END_RECORD.size, len(found))):
             raise ValueError("it has no end")
+        # As in the text: of one that went while the file was read the later record counts.
+        devices = {one.id: one for one in found}
     except (KeyError, ValueError, IndexError, TypeError, StopIteration, struct.error) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
     times = int(module["time_ns"]), int(module["loaded_ns"]), int(module["depth_modulus_ns"]) or 2**64
