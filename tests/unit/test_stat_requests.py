@@ -103,6 +103,23 @@ def test_the_stuck_list_is_read_and_a_damaged_one_refused() -> None:
             parse_stuck(cut)
 
 
+def test_a_blank_in_a_disk_s_name_takes_nothing_away() -> None:
+    """The module does not escape it in these lists, and neither of them could be read any more."""
+    text = (
+        "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=1 requests=2\n"
+        "stuck id=4 disk=my own\\302\\240disk dev=8:0 op=read sector=8 bytes=4096 age_ns=6 state=sent_back "
+        "issue_age_ns=0 sent_back=2\nstuck id=5 disk=sda dev=8:0 op=read sector=8 bytes=4096 age_ns=5 "
+        "state=sent_back issue_age_ns=0 sent_back=2\n"
+    )
+    assert [one.disk for one in parse_stuck(text).requests] == ["my own\\240disk", "sda"]
+    assert [one.disk for one in parse_slowest(SLOW.replace("disk=sda", "disk=my disk", 1)).requests] == [
+        "my disk",
+        "sda",
+    ]
+    with pytest.raises(InputError):
+        parse_stuck(text.replace("stuck id=4 ", "stuck 4 "))
+
+
 def test_a_request_of_unknown_age_is_listed_if_it_is_there_for_longer_than_a_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

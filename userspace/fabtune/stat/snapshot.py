@@ -260,9 +260,14 @@ def parse_list(
     if not lines or lines[0] != first_line:
         raise InputError(f"{source}: expected '{first_line}' in the first line")
     try:
-        return build(words(lines[1]), [words(line) for line in lines[2:]])
+        return build(words(lines[1]), [_words_of_name(line) for line in lines[2:]])
     except (KeyError, ValueError, IndexError, TypeError) as error:
         raise InputError(f"{source}: damaged or cut short ({error!r})") from None
+
+
+def _words_of_name(line: str) -> dict[str, str]:
+    """Return the words of a record whose names earlier modules did not escape: what has no key goes on with the word before."""
+    return words(re.sub(r"(=\S*)((?: [^ =]+)+)(?= |$)", lambda found: found[1] + found[2].replace(" ", r"\040"), line))
 
 
 def words(line: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ def _list(head: dict[str, str], requests: list[dict[str, str]]) -> StuckList:
 def _request(record: dict[str, str]) -> StuckRequest:
     known = record["age_ns"] != "0" or record["state"] in ("in_flight", "sent_back")
     return StuckRequest(
-        id=int(record["id"]), disk=name_of(record["disk"]), dev=record["dev"], op=record["op"], sector=int(record["sector"]),
-        bytes=int(record["bytes"]), age_ns=int(record["age_ns"]) if known else None, state=record["state"],
-        issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
+        id=int(record["id"]), disk=name_of(record["disk"]), dev=record["dev"], op=record["op"],
+        sector=int(record["sector"]), bytes=int(record["bytes"]), age_ns=int(record["age_ns"]) if known else None,
+        state=record["state"], issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
     )  # fmt: skip
