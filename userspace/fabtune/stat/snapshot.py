@@ -266,7 +266,10 @@ def parse_list(
 
 
 def _words_of_name(line: str) -> dict[str, str]:
-    """Return the words of a record whose names earlier modules did not escape: what has no key goes on with the word before."""
+    """Return the words of a record whose names earlier modules did not escape.
+
+    What has no key goes on with the word before.
+    """
     return words(re.sub(r"(=\S*)((?: [^ =]+)+)(?= |$)", lambda found: found[1] + found[2].replace(" ", r"\040"), line))
 
 
