@@ -199,6 +199,7 @@ def print_interval_json(
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "counted": interval.counting,
+        "vanished": interval.vanished,
         "module": {
             "version": module["version"],
             "enabled": latest.counting,

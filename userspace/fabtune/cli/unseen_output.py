@@ -25,6 +25,11 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
         # It may be for want of memory as well; older modules do not tell what is missing.
         why = f"this kernel has no {', '.join(missing)}" if missing else "its probes are not all attached (scsi=0)"
         paragraph(f"refusals of SCSI devices are not seen: {why}")
+    if interval.vanished:
+        paragraph(
+            f"{interval.vanished} disks of the first reading have gone and are not in the second: fabstat keeps the "
+            "last 16 that went"
+        )
     _print_refused(module)
     if lacking := [text for one in devices for text in _lacking(one)]:
         more = len(lacking) - _MOST_SAID

@@ -37,21 +37,24 @@ def can_queue(device: CountedDevice, sys: Path | None = None) -> int | None:
 
 
 def host_loads(devices: Sequence[DeviceInterval], sys: Path | None = None) -> list[HostLoad]:
-    """Return the hosts of `devices`.
+    """Return the hosts of `devices`, over the time for which the first of their LUNs was there.
 
     Those that sysfs does not know any more are left out, and those with a device whose depth is not known.
     """
-    depths: dict[int, float] = {}
+    depths_ns: dict[int, int] = {}
+    elapsed_ns: dict[int, int] = {}
     members: dict[int, CountedDevice] = {}
     unknown = set()
     for one in devices:
         number = one.device.hctl.split(":")[0]
         if not number.isdecimal() or one.device.state == "gone":
             continue
-        members[int(number)] = one.device
+        host = int(number)
+        members[host] = one.device
         if one.mean_depth is None:
-            unknown.add(int(number))
-        else:
-            depths[int(number)] = depths.get(int(number), 0.0) + one.mean_depth
-    known = ((host, depth, can_queue(members[host], sys)) for host, depth in sorted(depths.items()))
-    return [HostLoad(host, depth, most) for host, depth, most in known if host not in unknown and most is not None]
+            unknown.add(host)
+        # LUNs come at different times: means over these must not be added.
+        depths_ns[host] = depths_ns.get(host, 0) + one.depth_ns
+        elapsed_ns[host] = max(elapsed_ns.get(host, 1), one.elapsed_ns)
+    known = ((host, can_queue(one, sys)) for host, one in sorted(members.items()) if host not in unknown)
+    return [HostLoad(host, depths_ns[host] / elapsed_ns[host], most) for host, most in known if most is not None]

@@ -28,7 +28,7 @@ class DeviceInterval:
     """One device over `elapsed_ns`: the counters' increase.  `device` is its latest reading.
 
     `queues` are its hardware queues, with their time at the limit in the interval.  `depth_ns` may be off by
-    `depth_error_ns`; None where one of the readings was torn.
+    `depth_error_ns`; None where one of the readings was torn.  `depth_wrapped` where it may have gone on at nothing.
     """
 
     device: CountedDevice
@@ -39,6 +39,7 @@ class DeviceInterval:
     at_limit_ns: int
     depth_error_ns: int | None = 0
     queues: tuple[HardwareQueue, ...] = ()
+    depth_wrapped: bool = False
 
     @property
     def completed(self) -> int:
@@ -56,6 +57,8 @@ class DeviceInterval:
         """
         if not self.elapsed_ns:
             return 0.0
+        if self.depth_wrapped:
+            return None
         if self.depth_error_ns is None or self.depth_error_ns > max(self.depth_ns, self.elapsed_ns) / 10:
             return None
         return self.depth_ns / self.elapsed_ns
@@ -93,11 +96,15 @@ class DeviceInterval:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All devices between two readings; `counting` tells whether requests were being counted at both."""
+    """All devices between two readings; `counting` tells whether requests were being counted at both.
+
+    `vanished` went meanwhile and are not in the second reading any more: of those that are gone the module keeps 16.
+    """
 
     elapsed_ns: int
     devices: tuple[DeviceInterval, ...]
     counting: bool = True
+    vanished: int = 0
 
     def device(self, disk: str) -> DeviceInterval:
         """Return the live device called `disk` (``sda`` or ``/dev/sda``).  Raises InputError."""
@@ -119,7 +126,9 @@ def diff(before: Snapshot, after: Snapshot) -> Interval:
     earlier = {device.id: device for device in before.devices}
     modulus_ns = after.depth_modulus_ns
     devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
-    return Interval(after.time_ns - before.time_ns, devices, before.counting and after.counting)
+    kept = {device.id for device in after.devices}
+    vanished = sum(one.state != "gone" and one.id not in kept for one in before.devices)
+    return Interval(after.time_ns - before.time_ns, devices, before.counting and after.counting, vanished)
 
 
 def check_order(before: Taken, after: Taken) -> None:
@@ -141,7 +150,7 @@ def increases(before: Mapping[str, int], after: Mapping[str, int], who: str, *, 
 
     A `torn` reading may lack one event of each CPU: what looks smaller in it did not grow.
     """
-    grown = {name: after.get(name, 0) - before.get(name, 0) for name in {**after, **before}}
+    grown = {name: _grown(before.get(name, 0), after.get(name, 0)) for name in {**after, **before}}
     shrunk = [name for name, count in grown.items() if count < 0]
     if shrunk and not torn:
         raise InputError(
@@ -151,12 +160,18 @@ def increases(before: Mapping[str, int], after: Mapping[str, int], who: str, *, 
     return {name: max(0, count) for name, count in grown.items()}
 
 
+def _grown(then: int, now: int) -> int:
+    """Return by how much a counter of 64 bits grew; sums of times go on at nothing some day."""
+    return now - then if now - then > -(2**63) else now - then + 2**64
+
+
 def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: int) -> DeviceInterval:
     if before is None:
         return DeviceInterval(
             device=after, elapsed_ns=after.time_ns - after.seen_ns, ops=_told(after), events=after.events,
             depth_ns=_increase(0, after.depth_ns, modulus_ns), at_limit_ns=after.at_limit_ns,
             depth_error_ns=_depth_error_ns(after, None), queues=after.queues,
+            depth_wrapped=_may_wrap(after, after.time_ns - after.seen_ns, modulus_ns),
         )  # fmt: skip
     queues = _queues(after, before)
     at_limit_ns = max(0, after.at_limit_ns - before.at_limit_ns)
@@ -170,6 +185,7 @@ def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: in
         at_limit_ns=max((queue.at_limit_ns for queue in queues), default=at_limit_ns),
         depth_error_ns=_depth_error_ns(after, before),
         queues=queues,
+        depth_wrapped=_may_wrap(after, after.time_ns - before.time_ns, modulus_ns),
     )
 
 
@@ -215,7 +231,9 @@ def _events(after: CountedDevice, before: CountedDevice) -> dict[str, int]:
 
 
 def _queues(after: CountedDevice, before: CountedDevice) -> tuple[HardwareQueue, ...]:
-    earlier = {queue.queue: queue.at_limit_ns for queue in before.queues}
+    # Until a device has several, what is counted of it is its first one's.
+    only = {0: before.at_limit_ns} if before.limit_of == "device" else {}
+    earlier = only | {queue.queue: queue.at_limit_ns for queue in before.queues}
     return tuple(
         replace(queue, at_limit_ns=max(0, queue.at_limit_ns - earlier.get(queue.queue, 0))) for queue in after.queues
     )
@@ -224,6 +242,12 @@ def _queues(after: CountedDevice, before: CountedDevice) -> tuple[HardwareQueue,
 def _depth_error_ns(after: CountedDevice, before: CountedDevice | None) -> int | None:
     readings = [after] + ([before] if before else [])
     return None if any(one.torn for one in readings) else sum(one.depth_error_ns for one in readings)
+
+
+def _may_wrap(device: CountedDevice, elapsed_ns: int, modulus_ns: int) -> bool:
+    """Tell whether the integral of the depth may have grown by more than can be told from its being read too long."""
+    highest = sum(queue.highest for queue in device.queues) or device.highest
+    return elapsed_ns * highest >= modulus_ns // 2
 
 
 def _increase(before_ns: int, after_ns: int, modulus_ns: int) -> int:
