@@ -53,6 +53,7 @@ def _is_session(sid: str) -> bool:
 
 
 _SessionId = Annotated[str, Check(_is_session, "a number")]
+_SessionIdOrNone = Annotated[str, Check(lambda sid: not sid or _is_session(sid), "a number")]
 
 
 @attrs.frozen
@@ -233,6 +234,12 @@ class Logout(_OfSession):
     interface: str
     boot_id: str
     kept: dict[str, dict[str, str]] = attrs.field(factory=dict, hash=False)
+    # The id of the newest session of all: the kernel gives a later one a higher id.  An older fabtune wrote none.
+    newest: _SessionIdOrNone = attrs.field(default="", kw_only=True)
+
+    def precedes(self, sid: int) -> bool:
+        """Tell whether session `sid` was not there yet, as far as the line tells."""
+        return sid > int(self.newest or self.sid)
 
     @property
     def carried(self) -> set[str]:
@@ -268,7 +275,7 @@ class LoginLine(_OfSession):
     """
 
     kind: ClassVar = "login"
-    successor: Annotated[str, Check(lambda sid: not sid or _is_session(sid), "a number")] = ""
+    successor: _SessionIdOrNone = ""
 
 
 @attrs.frozen

@@ -183,9 +183,10 @@ def bring_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
 
 def _why_not_back(away: Logout, log: Log, progress: Callable[[str], None]) -> str:
     try:
-        # iscsid goes on trying with the values that failed, and takes no second login beside that.
+        # iscsid goes on trying with the values that failed, and takes no second login beside that.  What has disks was
+        # logged in once, and is another session that lost its network: perhaps the last path of what is in use.
         for session in successor.of(away):
-            if session.state != "LOGGED_IN" and session.sid > int(away.sid):
+            if session.state != "LOGGED_IN" and away.precedes(session.sid) and not scsi_devices(session):
                 with contextlib.suppress(FabtuneError):
                     logout.end(session)
         if successor.is_away(away):

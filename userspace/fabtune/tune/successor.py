@@ -18,12 +18,16 @@ Log = Callable[[Line], None]
 
 def leaving(session: Session, kept: dict[str, dict[str, str]]) -> Logout:
     """Return what the journal says of the logout of `session`, with what is `kept` of it."""
-    return Logout(*_named(session), kept)
+    return Logout(*_named(session), kept, newest=_newest())
 
 
 def connecting(session: Session, kept: dict[str, dict[str, str]], iscsid_since: str) -> KeptLine:
     """Return what the journal says of a new connection of `session`, with what is `kept` of it."""
-    return KeptLine(*_named(session), kept, iscsid_since, now_s())
+    return KeptLine(*_named(session), kept, iscsid_since, now_s(), newest=_newest())
+
+
+def _newest() -> str:
+    return str(max((one.sid for one in live_sessions()), default=""))
 
 
 def _named(session: Session) -> tuple[str, str, str, str, str, str]:
@@ -41,7 +45,7 @@ def follower(away: Logout) -> Session | None:
     present = of(away)
     if any(str(one.sid) == away.sid for one in present):
         return None
-    later = [one for one in present if one.state == "LOGGED_IN" and one.sid > int(away.sid)]
+    later = [one for one in present if one.state == "LOGGED_IN" and away.precedes(one.sid)]
     return max(later, key=lambda one: one.sid) if later else None
 
 
