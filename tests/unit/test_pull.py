@@ -197,3 +197,16 @@ def test_the_pod_runs_what_there_is(tmp_path: Path) -> None:
     verb_parser("apply").parse_args([profile, *words])
     items = {one["key"] for one in volumes["wanted"]["configMap"]["items"]}
     assert items == set(config["data"])
+
+
+def test_what_was_taken_back_in_part_is_not_written_again(host: Host) -> None:
+    """He had set one value himself, which revert left to him, and then set it back."""
+    hosttree.put(host.profile, f'{PROFILE.format(2)}[initiator."tcp.mtu_probing"]\nvalue = 1\nwhy = "a test"\n')
+    host.run("fabtune-pull")
+    hosttree.put(host.affinity, "0")
+    assert host.run("fabtune", "revert")[0] == 3
+    hosttree.put(host.affinity, "1")
+    for _ in range(2):
+        status, said = host.run("fabtune-pull")
+        assert status == 3 and "nothing is applied" in said, said
+        assert host.affinity.read_text().strip() == "1"

@@ -250,7 +250,8 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     drifted = [drift for drift in drifts if drift.drifted]
     due = sum(drift.due for drift in drifts)
     applies = [drift.found for drift in drifts if drift.due and drift.tunable == "apply"]
-    unfinished = applies.count("interrupted")
+    unfinished, half_back = applies.count("interrupted"), applies.count("partly taken back")
+    undecided = len(applies) - unfinished - half_back
     logins = due - len(applies)
     checked = len(drifts) - due
     if as_json:
@@ -271,7 +272,8 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
     print(
         f"{counted(checked, 'value')} checked, {len(drifted)} differ"
         + (f", {unfinished} interrupted" if unfinished else "")
-        + (f", {len(applies) - unfinished} not decided" if len(applies) > unfinished else "")
+        + (f", {half_back} partly taken back" if half_back else "")
+        + (f", {undecided} not decided" if undecided else "")
         + (f", {logins} waiting for a new login" if logins else "")
     )
 

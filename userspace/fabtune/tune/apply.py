@@ -118,8 +118,9 @@ def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
     standing: dict[tuple[str, str, str, str], set[str]] = {}
     for transaction in known:
         for step in transaction.open_steps:
-            # One that was interrupted is completed by the next apply, which answers for all of it.
-            standing.setdefault(step.value, set()).update([transaction.profile] if transaction.applied else [])
+            # One that was interrupted, or partly taken back, is completed by the next apply, which answers for all.
+            whole = transaction.applied and not transaction.reverting
+            standing.setdefault(step.value, set()).update([transaction.profile] if whole else [])
     claims = []
     for row in plan.rows:
         if row.state in (SAME, KEPT) and row.device is not None and row.now is not None:

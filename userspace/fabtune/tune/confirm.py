@@ -137,6 +137,11 @@ def accept(progress: Callable[[str], None], only: Collection[str] = ()) -> list[
         for one in found:
             if one.damage:
                 raise FabtuneError(f"{one.damage}; it is not confirmed, and goes back as far as it can be read")
+            if one.reverting:
+                raise FabtuneError(
+                    f"{one.name} is partly taken back: `fabtune revert --transaction {one.name}` goes on; then apply "
+                    "again"
+                )
             if not one.applied:
                 goes = "it goes back at its time, or now" if one.unconfirmed else "it goes back"
                 raise FabtuneError(

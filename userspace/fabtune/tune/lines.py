@@ -152,6 +152,13 @@ class InheritLine:
 
 
 @attrs.frozen
+class RevertingLine:
+    """A revert is about to give the first value back: nothing of the transaction is in force from here on."""
+
+    kind: ClassVar = "reverting"
+
+
+@attrs.frozen
 class WaitingLine:
     """Revert did not find the device of a step; it is still owed."""
 
@@ -343,9 +350,9 @@ class ClosedLine:
 
 
 Line = (
-    BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | WaitingLine | RestoredLine | PendingLine | DueLine
-    | Logout | KeptLine | LoginLine | GivenBackLine | LetGoLine | RefusedLine | PathLine | AppliedLine
-    | ClosedLine | UnconfirmedLine | ConfirmedLine
+    BeginLine | WriteLine | ClaimLine | HoldsLine | InheritLine | RevertingLine | WaitingLine | RestoredLine
+    | PendingLine | DueLine | Logout | KeptLine | LoginLine | GivenBackLine | LetGoLine | RefusedLine | PathLine
+    | AppliedLine | ClosedLine | UnconfirmedLine | ConfirmedLine
 )  # fmt: skip
 KINDS: dict[str, Any] = {one.kind: one for one in typing.get_args(Line)}
 

@@ -31,6 +31,7 @@ from fabtune.tune.lines import (
     PendingLine,
     RefusedLine,
     RestoredLine,
+    RevertingLine,
     UnconfirmedLine,
     WaitingLine,
     WriteLine,
@@ -44,6 +45,8 @@ IN_FORCE = "in force"
 ON_TRIAL = "on trial"
 # That of what was not written to its end.
 INTERRUPTED = "interrupted"
+# That of what a revert was begun of that left values: somebody else's, without leave, or it was cut short.
+PARTLY_BACK = "partly taken back"
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class Transaction:
     header: BeginLine = _UNKNOWN
     steps: list[Step] = field(default_factory=list)
     applied: bool = False
+    # Whether a revert was begun.
+    reverting: bool = False
     closed: bool = False
     # The newest limit for a confirmation, and whether it came.
     unconfirmed: UnconfirmedLine | None = None
@@ -154,7 +159,7 @@ class Transaction:
     def state(self) -> str:
         """Return one of `damaged`, `taken back`, `waiting` (for devices), `unconfirmed`, and as follows.
 
-        `on trial`, `in force`, `interrupted`.
+        `partly taken back`, `on trial`, `in force`, `interrupted`.
         """
         if self.damage:
             return "damaged"
@@ -165,6 +170,8 @@ class Transaction:
             return "waiting"
         if self.unconfirmed and not self.confirmed:
             return "unconfirmed"
+        if self.reverting:
+            return PARTLY_BACK
         if not self.applied:
             return INTERRUPTED
         return ON_TRIAL if self.header.on_trial and not self.confirmed else IN_FORCE
@@ -235,6 +242,8 @@ def take(transaction: Transaction, line: Line) -> None:
             transaction.refused[*line.session, line.boot_id] = line.why
         case AppliedLine():
             transaction.applied = True
+        case RevertingLine():
+            transaction.reverting = True
         case ClosedLine():
             transaction.closed = True
         case UnconfirmedLine():

@@ -75,6 +75,11 @@ def other_tune() -> str:
 def undecided_step(step: Transaction) -> str:
     """Return what is to be said of `step`, whose tune is gone."""
     name = step.name
+    if step.reverting:
+        return (
+            "is a step of a `fabtune tune` that was taken back only in part: "
+            f"`fabtune revert --transaction {name}` goes on"
+        )
     if not step.applied:
         return (
             "is a step of a `fabtune tune` that ended while it was written, and some of its values may stand: "

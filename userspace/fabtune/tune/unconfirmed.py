@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fabtune.facts.collect import this_host
 from fabtune.tune.journal import Transaction
-from fabtune.tune.transaction import INTERRUPTED, ON_TRIAL
+from fabtune.tune.transaction import INTERRUPTED, ON_TRIAL, PARTLY_BACK
 
 
 def now_s() -> float:
@@ -22,13 +22,11 @@ def awaited(found: Sequence[Transaction]) -> list[Transaction]:
 def on_trial(found: Sequence[Transaction]) -> list[Transaction]:
     """Return the steps of a `fabtune tune` that it has neither kept nor taken back yet, and that have no limit.
 
-    One that was killed while it was written is one, too: some of it stands.
+    One that was killed while it was written is one, too, or while it was taken back: some of it stands.
     """
-    return [
-        one
-        for one in found
-        if one.state == ON_TRIAL or (one.state == INTERRUPTED and one.header.on_trial and one.open_steps)
-    ]
+    half = INTERRUPTED, PARTLY_BACK
+    tried = [one for one in found if one.header.on_trial and not one.confirmed]
+    return [one for one in tried if one.state == ON_TRIAL or (one.state in half and one.open_steps)]
 
 
 def overdue(found: Sequence[Transaction]) -> list[Transaction]:

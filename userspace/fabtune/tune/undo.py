@@ -12,9 +12,10 @@ from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
 from fabtune.tune.journal import Logout, Transaction, Writer
+from fabtune.tune.lines import Line, RevertingLine
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.reconnect import Reconnected
-from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
+from fabtune.tune.revert import Outcome, StepOutcome, note, revert_transaction
 from fabtune.tune.signals import Stop
 
 
@@ -285,11 +286,45 @@ def _one(
     with signals.held_back():
         writer = _writer(transaction, problems)
         try:
+            _begin(transaction, writer)
             owing = partial(_due, transaction, boot_id)
             return revert_transaction(transaction, writer, force, may_end_sessions, everything, boot_id, owing)
         finally:
             if writer:
                 writer.close()
+
+
+def _begin(transaction: Transaction, writer: Writer | None) -> None:
+    """Journal that values go back, before the first does: whatever becomes of this, nobody is to write them again.
+
+    A disk that does not take the line keeps no value from going back.
+    """
+    if not transaction.reverting and any(not step.empty for step in transaction.open_steps):
+        note(writer, RevertingLine())
+        journal.take(transaction, RevertingLine())
+
+
+class _Writer(Writer):
+    """Puts what its disk refuses among the problems: whoever writes a line here goes on without it."""
+
+    def __init__(self, path: Path, problems: list[str]) -> None:
+        super().__init__(path)
+        self._problems = problems
+
+    def append(self, line: Line) -> None:
+        """Write one line and wait until the disk has it.  Raises OSError."""
+        try:
+            super().append(line)
+        except OSError as error:
+            self._problems.append(_unwritten(self.path, error))
+            raise
+
+
+def _unwritten(path: Path, error: OSError) -> str:
+    return (
+        f"journal {path}: {error.strerror}; values go back all the same, and stay listed until a revert can write "
+        "that down; before that a boot, `fabtune guard --heal` or fabtune-pull would write them again"
+    )
 
 
 def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:
@@ -301,10 +336,7 @@ def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:
         )
         return None
     try:
-        return Writer(transaction.path)
+        return _Writer(transaction.path, problems)
     except OSError as error:
-        problems.append(
-            f"journal {transaction.path}: {error.strerror}; values go back all the same, "
-            "and stay listed until a revert can write that down"
-        )
+        problems.append(_unwritten(transaction.path, error))
         return None

@@ -2,7 +2,7 @@
 """Holds the host against the journal: which value is no longer what apply wrote."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
@@ -15,7 +15,7 @@ from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.plan import Plan
 from fabtune.tune.revert import is_ours
-from fabtune.tune.transaction import INTERRUPTED
+from fabtune.tune.transaction import IN_FORCE, INTERRUPTED, PARTLY_BACK
 from fabtune.tune.unconfirmed import on_trial, overdue
 
 
@@ -81,9 +81,10 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
         locate = Locator(transaction.header.netns)
         for step in [step for step in transaction.open_steps if not step.disturbed]:
-            latest[_place(step, locate)] = (
-                _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
-            )
+            found = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
+            if transaction.reverting and (found.found or "").split() == step.old.split():
+                found = replace(found, note="was given back, by a revert that could not journal it or by hand")
+            latest[_place(step, locate)] = found
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
         key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
@@ -172,21 +173,24 @@ def _waits(step: Step, locate: Locator) -> Drift:
 
 
 def _unfinished(asked: list[Transaction], busy: str) -> list[Drift]:
-    """Return each apply that ended half way, unless one of the same profile has completed it since.
+    """Return each apply or revert that ended half way, an apply unless one of the same profile has completed it since.
 
     Steps on trial are named as such.
     """
-    found = []
+    found, tried = [], on_trial(asked)
     for one in asked:
-        if one.state != INTERRUPTED or not one.open_steps or one.header.on_trial:
+        if one.state not in (INTERRUPTED, PARTLY_BACK) or not one.open_steps or one in tried:
             continue
-        if any(_completes(later, one) for later in asked):
+        if one.state == INTERRUPTED and any(_completes(later, one) for later in asked):
             continue
+        end, command = "done", f"`fabtune revert --transaction {one.name}`"
         note = "was stopped before it was done and may have written only some of its values; "
-        note += f"`fabtune revert --transaction {one.name}` takes them back, or apply it again"
+        note += f"{command} takes them back, or apply it again"
+        if one.state == PARTLY_BACK:
+            end, note = "taken back", f"a revert has left some of its values; {command} goes on, and says which and why"
         label = f"{one.profile} ({one.name})"
-        note = f"is not done: {busy}" if busy else note
-        found.append(Drift("apply", label, "done", INTERRUPTED, drifted=False, note=note, due=True))
+        note = f"is not {end}: {busy}" if busy else note
+        found.append(Drift("apply", label, end, one.state, drifted=False, note=note, due=True))
     return found
 
 
@@ -215,7 +219,7 @@ def _completes(later: Transaction, one: Transaction) -> bool:
     """Tell whether `later` is a whole apply, still in force, of all that `one` was to write."""
     return (
         later.name > one.name
-        and later.state == "in force"
+        and later.state == IN_FORCE
         and (later.profile, later.header.netns) == (one.profile, one.header.netns)
         and set(later.header.roles) >= set(one.header.roles)
     )
