@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Sequence
 
 from fabtune.tune.locate import Locator, current
-from fabtune.tune.revert import is_ours
+from fabtune.tune.ours import is_ours
 from fabtune.tune.transaction import IN_FORCE, Step, Transaction
 
 

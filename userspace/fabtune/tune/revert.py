@@ -24,14 +24,16 @@ from fabtune.tune.lines import (
     InheritLine,
     Line,
     RestoredLine,
+    RevertingLine,
     WaitingLine,
 )  # fmt: skip
 from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed, why_unseen
+from fabtune.tune.ours import beside, cause_of, in_doubt, is_ours, moved_by_us
 from fabtune.tune.pending import Pending
 from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
 
-__all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "note", "revert_transaction"]
+__all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "revert_transaction"]
 
 
 class Outcome(StrEnum):
@@ -48,10 +50,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-# These change one value by several writes, and a crash between them leaves a mixture of ours.
-_SEVERAL_WRITES = ("qdisc", "irq", "connection")
-# Nobody else writes what these keep: a mixture in it is ours at any time.
-_OURS_ALONE = ("connection",)
 _SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.PASSED_ON, Outcome.GONE)
 
 
@@ -76,17 +74,6 @@ class StepOutcome:
             "state": str(self.state),
             "note": self.note,
         }
-
-
-def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
-    """Tell whether `found` is what we wrote.
-
-    A driver may round what it is given.  Where the process died before it could journal the rounded value
-    (`in_doubt`), any value of such a tunable but the old one is taken for ours.
-    """
-    if found.split() in [text.split() for text in (step.wrote, step.holds or step.wrote, *step.ours)]:
-        return True
-    return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
 
 
 def note(writer: Writer | None, line: Line) -> bool:
@@ -139,7 +126,12 @@ class _Revert:
         """Give back what can be, then read all of it again: one write may have moved another value."""
         self.locate = Locator(self.transaction.header.netns)
         steps = [step for step in self.transaction.open_steps if not step.empty]
-        self.moved = {step.number for step in steps if step.disturbed and self._moved_by_us(step)}
+        resumed = self._begin()
+        self.moved = {
+            step.number
+            for step in steps
+            if step.disturbed and moved_by_us(self.transaction, step, self.locate, resumed)
+        }
         # A queue's write may wait for requests, and these for what another value keeps from them: it comes last.
         # What another step's value still forbids (nr_requests under the wrong scheduler) goes back on the second walk.
         for _ in range(2):
@@ -153,6 +145,18 @@ class _Revert:
                 self.outcomes[step.number] = self._read_again(step, self.outcomes[step.number])
         self._journal()
         return list(self.outcomes.values())
+
+    def _begin(self) -> bool:
+        """Journal that values go back, before the first does; tell whether that was journalled by an earlier revert.
+
+        Whatever becomes of this one, nobody is to write them again.  A disk that does not take the line keeps no value
+        from going back.
+        """
+        resumed = self.transaction.reverting
+        if not resumed and any(not step.empty for step in self.transaction.open_steps):
+            note(self.writer, RevertingLine())
+            journal.take(self.transaction, RevertingLine())
+        return resumed
 
     def _guarded(self, step: Step) -> StepOutcome:
         try:
@@ -190,7 +194,8 @@ class _Revert:
             found = current(step, device)
             if found.split() == step.old.split():
                 return StepOutcome(step, Outcome.ALREADY, found)
-            if not is_ours(step, found, self._in_doubt(step)) and not self._our_default(step, found) and not force:
+            ours = is_ours(step, found, in_doubt(self.transaction, step)) or self._our_default(step, found)
+            if not ours and not force:
                 if self._back_before(step, found):
                     return StepOutcome(step, Outcome.ALREADY, found)
                 if reborn(step, device, self.boot_id):
@@ -221,10 +226,27 @@ class _Revert:
     def _write(self, step: Step, device: Device, found: str) -> StepOutcome:
         backends.get(step.backend).write(device, step.key, step.old)
         fault.checkpoint()
+        self._note_moved(step)
         now = current(step, device)
         if now.split() != step.old.split() and not step.rounds:
             return StepOutcome(step, Outcome.FAILED, now, f"wrote {step.old} back, but it reads {now}")
         return StepOutcome(step, Outcome.RESTORED, found)
+
+    def _note_moved(self, cause: Step) -> None:
+        """Journal what the write of `cause` has made of our values beside it: if one stays, the next revert knows it.
+
+        What was somebody's before that write is nobody's value of ours now.
+        """
+        for step in beside(self.transaction, cause):
+            try:
+                device = self.locate.of(step) if step.number in self.moved else None
+                now = current(step, device) if device else step.old
+            except FabtuneError:
+                continue
+            if now.split() not in (step.old.split(), (step.holds or "").split()):
+                line = HoldsLine(step.number, now)
+                note(self.writer, line)
+                journal.take(self.transaction, line)
 
     def _read_again(self, step: Step, outcome: StepOutcome) -> StepOutcome:
         """Return `outcome` if the value still is the old one after all other writes; else write it once more."""
@@ -236,12 +258,6 @@ class _Revert:
         except Exception as error:
             return StepOutcome(step, Outcome.FAILED, outcome.found, f"went back, but cannot be read again: {error}")
 
-    def _in_doubt(self, step: Step) -> bool:
-        """Tell whether the process may have died between this step's write and its `holds` line."""
-        last = max((one.number for one in self.transaction.steps if not one.claim), default=0)
-        died = step.number == last and not self.transaction.applied and step.holds is None
-        return died or step.backend in _OURS_ALONE
-
     def _heir(self, step: Step) -> tuple[Transaction, Step] | None:
         """Return the next transaction that relies on the step's value, and the first of its steps that does."""
         for other in self.everything:
@@ -251,7 +267,7 @@ class _Revert:
             if found and not self._of_another(step, found):
                 return other, found
         # A value that moved beside another one (nr_requests beside the scheduler) follows it.
-        cause = self._cause(step)
+        cause = cause_of(self.transaction, step)
         if step.disturbed and cause and cause.number in self.heirs:
             return self.heirs[cause.number], step
         return None
@@ -284,10 +300,6 @@ class _Revert:
             for one in other.steps
         )
 
-    def _cause(self, step: Step) -> Step | None:
-        """Return the step whose write moved the disturbed `step`: the next one that was really written."""
-        return next((one for one in self.transaction.steps[step.number :] if not one.disturbed), None)
-
     def _pass_on(self, step: Step, heir: Transaction, other: Step) -> StepOutcome:
         """Leave the value to `heir`, which from now on gives back what `step` would have."""
         whose = f"profile {heir.profile} ({heir.name})"
@@ -297,7 +309,7 @@ class _Revert:
             line = as_line(mine, ClaimLine, step.instance or instance(step.device))
         elif other.old.split() == step.old.split():
             pass
-        elif self.force or is_ours(step, other.old, self._in_doubt(step)):
+        elif self.force or is_ours(step, other.old, in_doubt(self.transaction, step)):
             line = InheritLine(other.number, step.old, step.holds or step.wrote)
         elif step.instance and other.instance and step.instance != other.instance:
             return StepOutcome(step, Outcome.ALREADY, note="created again since, with its own value")
@@ -341,24 +353,6 @@ class _Revert:
             backends.get(step.backend).write(device, step.key, text)
             fault.checkpoint()
         return StepOutcome(step, Outcome.PASSED_ON, found, f"the lines of profile {last.profile} ({last.name}) stay")
-
-    def _moved_by_us(self, step: Step) -> bool:
-        """Tell, before anything goes back, whether a disturbed value is what our write beside it made of it."""
-        cause = self._cause(step)
-        ours = {(step.holds or "").strip(), step.old.strip()}
-        ours |= {
-            (one.holds or one.wrote).strip()
-            for one in self.transaction.steps[step.number :]
-            if (one.tunable, one.device) == (step.tunable, step.device)
-        }
-        if cause is None or cause.restored or step.holds is None:
-            return True
-        try:
-            device, cause_device = self.locate.of(step), self.locate.of(cause)
-            back = cause_device is not None and current(cause, cause_device).split() == cause.old.split()
-            return device is not None and (back or current(step, device).strip() in ours)
-        except Exception:
-            return False
 
     def _journal(self) -> None:
         """Record what became of every step, in the file and in `transaction`."""

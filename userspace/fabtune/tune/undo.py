@@ -12,10 +12,10 @@ from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
 from fabtune.tune.journal import Logout, Transaction, Writer
-from fabtune.tune.lines import Line, RevertingLine
+from fabtune.tune.lines import Line
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.reconnect import Reconnected
-from fabtune.tune.revert import Outcome, StepOutcome, note, revert_transaction
+from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
 
 
@@ -286,22 +286,11 @@ def _one(
     with signals.held_back():
         writer = _writer(transaction, problems)
         try:
-            _begin(transaction, writer)
             owing = partial(_due, transaction, boot_id)
             return revert_transaction(transaction, writer, force, may_end_sessions, everything, boot_id, owing)
         finally:
             if writer:
                 writer.close()
-
-
-def _begin(transaction: Transaction, writer: Writer | None) -> None:
-    """Journal that values go back, before the first does: whatever becomes of this, nobody is to write them again.
-
-    A disk that does not take the line keeps no value from going back.
-    """
-    if not transaction.reverting and any(not step.empty for step in transaction.open_steps):
-        note(writer, RevertingLine())
-        journal.take(transaction, RevertingLine())
 
 
 class _Writer(Writer):

@@ -13,8 +13,8 @@ from fabtune.model.document import Json
 from fabtune.tune import journal, map_paths, owed, pending, persist, trial
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
+from fabtune.tune.ours import is_ours
 from fabtune.tune.plan import Plan
-from fabtune.tune.revert import is_ours
 from fabtune.tune.transaction import IN_FORCE, INTERRUPTED, PARTLY_BACK
 from fabtune.tune.unconfirmed import on_trial, overdue
 
