@@ -168,10 +168,11 @@ class WaitingLine:
 
 @attrs.frozen
 class RestoredLine:
-    """Nothing is left to do for a step."""
+    """Nothing is left to do for a step, since the boot `boot_id`."""
 
     kind: ClassVar = "restored"
     step: int
+    boot_id: str = omitted("")
 
 
 @attrs.frozen

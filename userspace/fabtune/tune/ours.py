@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Whether a value that a revert finds is what fabtune made of it, by its own write or beside another one."""
 
+from collections.abc import Iterable, Iterator
+
+from fabtune.host import targets
+from fabtune.model.device import Device
 from fabtune.tune.locate import Locator, current
 from fabtune.tune.transaction import Step, Transaction
 
@@ -75,3 +79,43 @@ def moved_by_us(transaction: Transaction, step: Step, locate: Locator, resumed: 
         return resumed
     died = step.holds is None and not transaction.applied
     return died and is_ours(cause, beside_it, in_doubt(transaction, cause))
+
+
+def layers_below(
+    transaction: Transaction, step: Step, device: Device, locate: Locator
+) -> Iterator[tuple[Step, Device]]:
+    """Yield the NICs that the NIC `device` of `step` lies on and that still have that same value of ours.
+
+    Raises FabtuneError where that cannot be told.
+    """
+    below = device.where.get("below", "").split()
+    for one in transaction.open_steps if below else ():
+        if one.number == step.number or (one.backend, one.key) != (step.backend, step.key):
+            continue
+        there = locate.of(one)
+        if there is None or there.where.get("name") not in below:
+            continue
+        found = current(one, there)
+        if is_ours(one, found, in_doubt=False) and is_ours(step, found, in_doubt=False):
+            yield one, there
+
+
+def back_before(step: Step, found: str, transaction: Transaction, everything: Iterable[Transaction]) -> bool:
+    """Tell whether `found` is from before an earlier transaction, given back by a revert not journalled."""
+    return any(
+        one.value == step.value and one.old.split() == found.split()
+        for other in everything
+        if other.name < transaction.name
+        for one in other.open_steps
+    )
+
+
+def our_default(step: Step, found: str, everything: Iterable[Transaction]) -> bool:
+    """Tell whether `found` is a default that we gave the TPG: an ACL created again at a boot starts with it."""
+    return any(
+        one.tunable == targets.default_of(step.tunable)
+        and step.device.identity.startswith(f"{one.device.identity},")
+        and found.split() == (one.holds or one.wrote).split()
+        for other in everything
+        for one in other.steps
+    )

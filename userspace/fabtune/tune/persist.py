@@ -145,34 +145,54 @@ def what_sets(name: str, device: Device) -> str:
     return f"{stronger[-1].file} sets {stronger[-1].value or 'nothing'}" if stronger else ""
 
 
-def brought_by_us(step: Step, known: Iterable[Transaction]) -> bool:
-    """Tell whether a device created since the value of `step` has it from a file or a re-login of ours."""
+def brought_by_us(step: Step, known: Iterable[Transaction], boot_id: str) -> bool:
+    """Tell whether a device created since the value of `step` has it from a file or a re-login of ours.
+
+    What was taken back before this boot, `boot_id`, has brought nothing since.
+    """
     known = list(known)
     carried = {text for one in known for text in one.carried}
     return any(
-        _keeps(other, step) or (other.value == step.value and f"{one.name} {other.number}" in carried)
+        _keeps(other, step, boot_id) or (other.value == step.value and f"{one.name} {other.number}" in carried)
         for one in known
         for other in one.steps
+        if (other.restored_in == boot_id if one.closed or other.restored else True)
     )
 
 
-def _keeps(file: Step, step: Step) -> bool:
+def _keeps(file: Step, step: Step, boot_id: str) -> bool:
     """Tell whether the journalled `file`, one of ours or a node record, sets the value of `step` with a new device."""
     tunable = shipped_catalog().tunables.get(step.tunable)
+    ours = {step.wrote, step.holds or step.wrote, *step.ours}
+    texts = (file.wrote, file.holds or file.wrote)
     if file.backend == "record":
-        return file.key == FROM_RECORD.get(step.key, "")
+        session = ",".join(name.partition("#")[0] for name in step.device.identity.split(",")[-3:])
+        same = file.device.identity == session and not ours.isdisjoint(texts)
+        return file.key == FROM_RECORD.get(step.key, "") and same
     if tunable is None or not file.tunable.startswith("persist."):
         return False
+    lines = [line for text in texts for line in text.splitlines()]
     match tunable.persist:
         case "link":
-            return file.backend == "link"
+            wanted = {f"{tunable.persist_as}={persist_links.value(tunable, one)}" for one in ours}
+            return file.backend == "link" and not wanted.isdisjoint(lines)
         case "sysctl.d":
-            return file.key == _SYSCTL and split_key(step.key)[0] in file.wrote
+            # A file that was written since the boot is read at the next one.
+            return file.key == _SYSCTL and file.boot_id != boot_id and not ours.isdisjoint(_sysctl_in(lines, step.key))
         case "udev":
-            return file.key == _UDEV and f"ATTR{{{step.key}}}" in file.wrote
+            wanted = {f'ATTR{{{step.key}}}="{one}"' for one in ours}
+            return file.key == _UDEV and any(line.endswith(tuple(wanted)) for line in lines)
         case "modprobe.d":
-            return file.key == _MODPROBE and "options {} {}=".format(*_module_parameter(tunable)) in file.wrote
+            wanted = {"options {} {}={}".format(*_module_parameter(tunable), one) for one in ours}
+            return file.key == _MODPROBE and not wanted.isdisjoint(lines)
     return False
+
+
+def _sysctl_in(lines: Iterable[str], key: str) -> set[str]:
+    """Return what the lines of a file of sysctl.d set `key` to, which may be a field of several."""
+    name, index = split_key(key)
+    found = [value.strip() for one, _, value in (line.partition("=") for line in lines) if one.strip() == name]
+    return {field for value in found for field in ([value] if index is None else value.split()[index : index + 1])}
 
 
 def _module_parameter(tunable: Tunable) -> tuple[str, str]:

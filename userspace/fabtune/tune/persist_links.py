@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabtune.catalog.tunable import shipped_catalog
+from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
 from fabtune.host import udevadm
 from fabtune.host.udevadm import LinkSetup, Setting
@@ -67,15 +67,14 @@ def _file(label: str, wishes: list[Row], links: list[LinkSetup], remarks: list[s
     ours = {f"/{udevadm.DIRECTORIES[0]}/{Path(link.file).name}.d/{_DROP_IN}"}
     if _MARK in Path(link.file).name:
         ours.add(link.file)
-    settings = {row.tunable.persist_as: _value(row) for row in wishes}
+    settings = {row.tunable.persist_as: value(row.tunable, row.wanted or "") for row in wishes}
     for row in wishes:
         name = row.tunable.persist_as
         other = next((one for one in reversed(link.settings) if _is(one, name) and one.file not in ours), None)
         if other is None or other.file.startswith("/usr/"):
             continue
         # Set by the administrator: as wanted, or not ours to change.
-        del settings[name]
-        if not _same(other.value, _value(row)):
+        if not _same(other.value, settings.pop(name)):
             remarks.append(f"{row.tunable.name} of {label}: {other.file} sets {name}={other.value} at boot")
     problem = _problem(link, links, ours) if settings else ""
     if problem:
@@ -131,7 +130,8 @@ def _same(first: str, second: str) -> bool:
     return first == second or (first in truth and second in truth and truth[first] == truth[second])
 
 
-def _value(row: Row) -> str:
-    if row.tunable.type == "bool":
-        return "yes" if row.tunable.parse(row.wanted or "") else "no"
-    return f"{row.wanted}us" if row.tunable.unit == "us" else str(row.wanted)
+def value(tunable: Tunable, wanted: str) -> str:
+    """Return how a .link file says that `tunable` is `wanted`."""
+    if tunable.type == "bool":
+        return "yes" if tunable.parse(wanted) else "no"
+    return f"{wanted}us" if tunable.unit == "us" else wanted

@@ -27,8 +27,17 @@ from fabtune.tune.lines import (
     RevertingLine,
     WaitingLine,
 )  # fmt: skip
-from fabtune.tune.locate import Locator, current, instance, reborn, why_nothing_is_owed, why_unseen
-from fabtune.tune.ours import beside, cause_of, in_doubt, is_ours, moved_by_us
+from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_nothing_is_owed, why_unseen
+from fabtune.tune.ours import (
+    back_before,
+    beside,
+    cause_of,
+    in_doubt,
+    is_ours,
+    layers_below,
+    moved_by_us,
+    our_default,
+)  # fmt: skip
 from fabtune.tune.pending import Pending
 from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
@@ -194,15 +203,14 @@ class _Revert:
             found = current(step, device)
             if found.split() == step.old.split():
                 return StepOutcome(step, Outcome.ALREADY, found)
-            ours = is_ours(step, found, in_doubt(self.transaction, step)) or self._our_default(step, found)
+            ours = is_ours(step, found, in_doubt(self.transaction, step)) or our_default(step, found, self.everything)
             if not ours and not force:
-                if self._back_before(step, found):
+                if back_before(step, found, self.transaction, self.everything):
                     return StepOutcome(step, Outcome.ALREADY, found)
                 if reborn(step, device, self.boot_id):
                     return StepOutcome(step, Outcome.ALREADY, found, "created again since, with its own value")
                 return StepOutcome(step, Outcome.FOREIGN, found, "changed by somebody else since; --force overrides")
-            known = [*self.everything, self.transaction]
-            if not force and reborn(step, device, self.boot_id) and not persist.brought_by_us(step, known):
+            if not force and reborn(step, device, self.boot_id) and not self._brought(step, device):
                 return StepOutcome(step, Outcome.ALREADY, found, "came with a boot or a new device, not from fabtune")
             if step.effect == "kills-session" and not self.may_end_sessions and targets.in_use(device):
                 return StepOutcome(
@@ -222,6 +230,17 @@ class _Revert:
             return StepOutcome(step, Outcome.FOREIGN if foreign else Outcome.FAILED, found, str(error))
         except FabtuneError as error:
             return StepOutcome(step, Outcome.FAILED, found, str(error))
+
+    def _brought(self, step: Step, device: Device) -> bool:
+        """Tell whether the value of `step` came to `device`, which was created since, by fabtune's doing."""
+        return persist.brought_by_us(step, self._known(), self.boot_id) or any(
+            # A VLAN that is made anew begins with the MTU of what it lies on.
+            not reborn(one, below, self.boot_id) or persist.brought_by_us(one, self._known(), self.boot_id)
+            for one, below in layers_below(self.transaction, step, device, self.locate)
+        )
+
+    def _known(self) -> list[Transaction]:
+        return [*self.everything, self.transaction]
 
     def _write(self, step: Step, device: Device, found: str) -> StepOutcome:
         backends.get(step.backend).write(device, step.key, step.old)
@@ -281,29 +300,13 @@ class _Revert:
         device = self.locate.of(step)
         return device is None or instance(device) == step.instance
 
-    def _back_before(self, step: Step, found: str) -> bool:
-        """Tell whether `found` is from before an earlier transaction, given back by a revert not journalled."""
-        return any(
-            one.value == step.value and one.old.split() == found.split()
-            for other in self.everything
-            if other.name < self.transaction.name
-            for one in other.open_steps
-        )
-
-    def _our_default(self, step: Step, found: str) -> bool:
-        """Tell whether `found` is a default that we gave the TPG: an ACL created again at a boot starts with it."""
-        return any(
-            one.tunable == targets.default_of(step.tunable)
-            and step.device.identity.startswith(f"{one.device.identity},")
-            and found.split() == (one.holds or one.wrote).split()
-            for other in self.everything
-            for one in other.steps
-        )
-
     def _pass_on(self, step: Step, heir: Transaction, other: Step) -> StepOutcome:
         """Leave the value to `heir`, which from now on gives back what `step` would have."""
         whose = f"profile {heir.profile} ({heir.name})"
         line: Line | None = None
+        undone = rebooted(step, self.boot_id) and not persist.brought_by_us(step, self._known(), self.boot_id)
+        if undone and not self.force:
+            return StepOutcome(step, Outcome.ALREADY, note="the boot since has undone the value")
         if other is step:
             mine = replace(step, number=len(heir.steps) + 1)
             line = as_line(mine, ClaimLine, step.instance or instance(step.device))
@@ -364,7 +367,7 @@ class _Revert:
             return
         for step in self.transaction.open_steps:
             state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
-            line: Line | None = RestoredLine(step.number) if state in _SETTLED else None
+            line: Line | None = RestoredLine(step.number, self.boot_id) if state in _SETTLED else None
             if state == Outcome.WAITING and not step.waiting:
                 line = WaitingLine(step.number)
             if line:

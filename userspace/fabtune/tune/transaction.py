@@ -77,6 +77,8 @@ class Step:
     ours: tuple[str, ...] = ()
     waiting: bool = False
     restored: bool = False
+    # The boot in which that was, '' where an older fabtune journalled it.
+    restored_in: str = ""
 
     @property
     def value(self) -> tuple[str, str, str, str]:
@@ -265,7 +267,7 @@ def _amend(steps: list[Step], line: HoldsLine | RestoredLine | WaitingLine | Inh
         case WaitingLine():
             step = replace(step, waiting=True)
         case RestoredLine():
-            step = replace(step, restored=True)
+            step = replace(step, restored=True, restored_in=line.boot_id)
     steps[line.step - 1] = step
 
 
