@@ -254,3 +254,28 @@ def test_a_disk_whose_session_is_down_is_waited_for(host: Path, capsys: pytest.C
 def test_it_takes_nothing_beside_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["apply", "--again", *words]) == 2
     assert "--again" in capsys.readouterr().err
+
+
+def test_a_transaction_goes_with_what_was_written_again_for_it(host: Path) -> None:
+    (first,) = journal.transactions()
+    for number in (2, 3):
+        boot(host, number, "1", "0", "1")
+        assert main(["apply", "--again"]) == 0
+    assert values(host) == ["0", "1", "2"]
+    assert [one.root for one in journal.transactions()] == [first.name] * 3
+    assert main(["revert", "--transaction", first.name]) == 4
+    assert values(host) == ["1", "0", "1"]
+    assert {one.state for one in journal.transactions()} == {"taken back"}
+
+
+def test_a_transaction_goes_alone_where_another_one_was_written_again(host: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.toml").write_text(_SACK)
+    words = ["--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]
+    assert main(["apply", str(tmp_path / "other.toml"), *words]) == 4
+    first, second = journal.transactions()
+    boot(host, 2, "1", "0", "1")
+    hosttree.put(host / "proc/sys/net/ipv4/tcp_sack", "1")
+    assert main(["apply", "--again"]) == 0
+    assert main(["revert", "--transaction", second.name]) == 4
+    assert tree.read_text(host / "proc/sys/net/ipv4/tcp_sack") == "1" and values(host) == ["0", "1", "2"]
+    assert [one.root for one in journal.transactions() if not one.closed] == [first.name] * 2

@@ -270,6 +270,20 @@ def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_
     assert most(host) == 6291456
 
 
+def test_what_followed_the_path_goes_with_the_transaction_that_it_followed_for(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    guard = Guard(heal=True)
+    for moved_ms in (80, 20):
+        path_ms(moved_ms)
+        looked(guard, 4)
+    first, *followed = journal.transactions()
+    assert len(followed) == 2 and {one.root for one in followed} == {first.name}
+    assert main(["revert", "--transaction", first.name]) == 0
+    assert most(host) == 6291456 and all(one.closed for one in journal.transactions())
+
+
 def test_lint_names_the_profile_in_force_that_was_told_another_path(
     host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -210,3 +210,18 @@ def test_what_was_taken_back_in_part_is_not_written_again(host: Host) -> None:
         status, said = host.run("fabtune-pull")
         assert status == 3 and "nothing is applied" in said, said
         assert host.affinity.read_text().strip() == "1"
+
+
+def test_a_line_that_is_no_longer_wanted_goes_by_the_command_that_is_named_after_a_boot_as_well(host: Host) -> None:
+    host.run("fabtune-pull")
+    for number in (2, 3):
+        hosttree.put(host.affinity, "1")
+        hosttree.put(host.root / "proc/sys/kernel/random/boot_id", f"{number:08}-2222-3333-4444-555555555555")
+        host.run("fabtune-pull")
+        assert host.affinity.read_text().strip() == "2"
+    hosttree.put(host.wanted, "")
+    status, said = host.run("fabtune-pull")
+    assert status == 4
+    assert host.run("fabtune", "revert", "--transaction", said.split("--transaction ")[1].split()[0])[0] == 0
+    assert host.affinity.read_text().strip() == "1"
+    assert host.run("fabtune-pull")[0] == 0

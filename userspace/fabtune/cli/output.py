@@ -344,6 +344,7 @@ def _transaction_json(one: "Transaction") -> dict[str, object]:
         "rtt_ms": one.header.rtt_ms,
         "rate_bit_per_s": one.header.rate_bit_per_s,
         "note": one.header.note,
+        "written_for": one.header.written_for,
         "state": one.state,
         "steps": [
             {"tunable": s.tunable, "device": s.device.label, "old": s.old, "wrote": s.wrote, "restored": s.restored}

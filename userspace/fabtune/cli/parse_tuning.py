@@ -225,7 +225,11 @@ def _confirm(parser: argparse.ArgumentParser) -> None:
 
 def _revert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="restore only what this profile changed")
-    parser.add_argument("--transaction", metavar="ID", help="restore only this transaction (see `fabtune history`)")
+    parser.add_argument(
+        "--transaction",
+        metavar="ID",
+        help="restore only this transaction (see `fabtune history`) and what a boot or guard wrote for it",
+    )
     _add_where(parser)
     parser.add_argument(
         "--force", action="store_true", help="also overwrite values that somebody else has changed since"

@@ -43,7 +43,7 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
         return header.whole and (row.tunable.name, row.role) not in needed_then and has_default(row, facts)
 
     plan.rows = [row for row in plan.changes if row.tunable.effect == LIVE and follows(row)]
-    plan.whole = header.whole
+    plan.whole, plan.written_for = header.whole, applied.root
     # Who planned it first had the rate from a NIC: it is told to nobody for being handed on.
     plan.path = plan.path and replace(plan.path, by_nic=header.rate_by_nic)
     return plan, facts

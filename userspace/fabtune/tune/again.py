@@ -139,8 +139,8 @@ def _wanted(known: Sequence[Transaction], only: Callable[[Step], bool]) -> Itera
 def _plans(
     wanted: Sequence[tuple[Transaction, Step]], before: dict[tuple[str, ...], set[str]], found: Restored
 ) -> list[Plan]:
-    """Return a plan for each profile and namespace of the values that were lost; note the rest in `found`."""
-    plans: dict[tuple[str, tuple[str, ...], str], Plan] = {}
+    """Return a plan for each transaction that wanted some of the values that were lost; note the rest in `found`."""
+    plans: dict[str, Plan] = {}
     locators: dict[str, Locator] = {}
     for transaction, step in wanted:
         header = transaction.header
@@ -148,8 +148,8 @@ def _plans(
             locators[header.netns] = Locator(header.netns)
         row = _row(step, header.roles[0], locators[header.netns], before[step.value], found)
         if row is not None:
-            key = header.profile, header.roles, header.netns
-            plans.setdefault(key, Plan(header.profile, header.roles, header.netns, None, {})).rows.append(row)
+            of = Plan(header.profile, header.roles, header.netns, None, {}, written_for=transaction.root)
+            plans.setdefault(transaction.root, of).rows.append(row)
     for plan in plans.values():
         plan.rows = ordered(plan.rows)
     return list(plans.values())

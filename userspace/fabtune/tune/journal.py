@@ -289,6 +289,7 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             whole=plan.whole,
             estimated_bit_per_s=rate_bit_per_s if estimated else None,
             on_trial=plan.on_trial,
+            written_for=plan.written_for,
             rate_by_nic=plan.path is not None and plan.path.by_nic,
         )
         writer = Writer(directory / f"{name}.jsonl")

@@ -84,6 +84,8 @@ class BeginLine:
     on_trial: bool = omitted(False)
     # Whether the rate is that of the fastest NIC, as nobody told one: it is the line's of no session by itself.
     rate_by_nic: bool = omitted(False)
+    # The apply for which fabtune itself wrote this, after a boot or for a path that moved: it goes with that.
+    written_for: str = omitted("")
 
 
 @attrs.frozen

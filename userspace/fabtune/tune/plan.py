@@ -94,6 +94,8 @@ class Plan:
     whole: bool = False
     # Whether it stays only if somebody confirms it when he has seen that it helps.
     on_trial: bool = False
+    # The transaction for which fabtune itself writes it, '' where somebody asked.
+    written_for: str = ""
 
     @property
     def changes(self) -> list[Row]:

@@ -280,7 +280,8 @@ class _Revert:
     def _heir(self, step: Step) -> tuple[Transaction, Step] | None:
         """Return the next transaction that relies on the step's value, and the first of its steps that does."""
         for other in self.everything:
-            if other.closed or other.name <= self.transaction.name:
+            # What fabtune itself wrote for this one wants nothing beyond it.
+            if other.closed or other.name <= self.transaction.name or other.root == self.transaction.name:
                 continue
             found = next((one for one in other.open_steps if one.value == step.value), None)
             if found and not self._of_another(step, found):

@@ -148,6 +148,11 @@ class Transaction:
         return self.header.profile
 
     @property
+    def root(self) -> str:
+        """The transaction that somebody asked for: this one, or that for which fabtune itself wrote this one."""
+        return self.header.written_for or self.name
+
+    @property
     def begun(self) -> bool:
         """Whether there is a first line, or was one: a crash while it was written leaves none, and no value changed."""
         return self.header is not _UNKNOWN or bool(self.damage)

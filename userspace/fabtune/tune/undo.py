@@ -74,7 +74,7 @@ def _chosen(
         transaction
         for transaction in reversed(everything)
         if not transaction.closed
-        and (not name or transaction.name == name)
+        and (not name or name in (transaction.name, transaction.root))
         and (not profile or transaction.profile == profile)
         and (not role or role == "both" or role in transaction.header.roles)
         and (not netns or transaction.header.netns == netns)

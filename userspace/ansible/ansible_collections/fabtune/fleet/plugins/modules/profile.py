@@ -248,7 +248,8 @@ def reverted(module):
         open_ones = [
             one for one in history
             if one["state"] != "taken back" and name in (None, one["profile"])
-            and module.params["transaction"] in (None, one["transaction"]) and role in (None, "both", *one["roles"])
+            and module.params["transaction"] in (None, one["transaction"], one["written_for"])
+            and role in (None, "both", *one["roles"])
         ]  # fmt: skip
         steps = [step for one in open_ones for step in one["steps"] if not step["restored"]]
         back = [{**step, "now": step["wrote"], "wanted": step["old"]} for step in steps]
