@@ -106,6 +106,32 @@ def test_what_somebody_set_at_the_boot_is_left_to_him_and_said(host: Path, capsy
     assert values(host) == ["0", "2", "2"]
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_mtu_probing = 0"),
+        ("etc/udev/rules.d/50-admin.rules", 'SUBSYSTEM=="block", ATTR{queue/rq_affinity}="1"'),
+    ],
+)
+def test_what_a_file_of_the_administrator_sets_is_left_to_it_where_it_is_the_value_from_before_too(
+    host: Path, capsys: pytest.CaptureFixture[str], file: str, text: str
+) -> None:
+    """So `--persist` does; the boot's unit wrote over it."""
+    hosttree.put(host / file, text)
+    boot(host, 2, "1", "0", "1")
+    (left,) = again(capsys, 3)["left_alone"]
+    assert left["why"] == f"/{file} sets {left['found']}"
+    assert values(host) == (["0", "0", "2"] if "sysctl" in file else ["0", "1", "1"])
+
+
+def test_a_value_that_a_file_of_the_administrator_sets_as_it_was_applied_is_written_again(
+    host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosttree.put(host / "etc/sysctl.d/99-admin.conf", "net.ipv4.tcp_mtu_probing = 1")
+    boot(host, 2, "1", "0", "1")
+    assert len(again(capsys)["written"]) == 3 and values(host) == ["0", "1", "2"]
+
+
 def test_a_disk_that_is_not_there_yet_gets_its_values_when_it_is(
     host: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

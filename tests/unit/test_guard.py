@@ -347,6 +347,23 @@ def test_what_the_path_did_not_need_and_now_does_is_written_where_it_is_nobodys(
     assert main(["revert"]) == 0 and most_sent(host) == before
 
 
+def test_what_a_file_of_the_administrator_sets_to_the_kernels_own_value_is_left_to_it(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a value that was undone nor one that a longer path needs by now is written over what he has pinned."""
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    assert main(["revert"]) == 0
+    (Path(os.environ["FABTUNE_PROFILES"]) / "mine.toml").write_text(_NOT_NEEDED_YET)
+    assert main(APPLY) in (0, 4)
+    pinned = "net.ipv4.tcp_wmem = 4096 16384 4194304\nnet.ipv4.tcp_slow_start_after_idle = 1"
+    hosttree.put(host / "etc/sysctl.d/99-admin.conf", pinned)
+    hosttree.put(host / _IDLE, "1")
+    path_ms(80)
+    told = looked(Guard(heal=True), 6)
+    assert kinds(told) == ["drift", "path-moved", "followed"] and most(host) == 20_000_000
+    assert tree.read_text(host / _IDLE) == "1" and most_sent(host) == 4194304
+
+
 def test_what_set_made_and_what_somebody_else_has_set_is_not_resized(
     host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -184,6 +184,9 @@ def test_an_administrators_value_in_a_link_file_stays_his(host: Path) -> None:
     rows, remarks = persist.rows(plan(("nic.mtu", SAN_NIC, "9000"), ("nic.rx_ring", SAN_NIC, "512")))
     assert rows == []
     assert remarks == ["nic.mtu of san0: /etc/systemd/network/70-san0.link sets MTUBytes=1500 at boot"]
+    # Nor does `apply --again` write over it, which has no other way to tell that somebody means 1500.
+    assert persist.what_sets("nic.mtu", SAN_NIC, "9000") == "/etc/systemd/network/70-san0.link sets 1500"
+    assert persist.what_sets("nic.mtu", SAN_NIC, "1500") == persist.what_sets("nic.tx_ring", SAN_NIC, "512") == ""
 
 
 @pytest.mark.parametrize(

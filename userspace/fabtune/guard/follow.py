@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Facts
-from fabtune.tune import confirm, journal, memory
+from fabtune.tune import confirm, journal, memory, persist
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.held import holds, in_force
 from fabtune.tune.journal import Transaction
@@ -40,7 +40,10 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
         if step is not None:
             return step.wrote.split() == (wanted_then.get(place_of(row)) or "").split() and holds(step, locate)
         # What was needed and is not ours was left out on purpose, or taken back.
-        return header.whole and (row.tunable.name, row.role) not in needed_then and has_default(row, facts)
+        if not header.whole or (row.tunable.name, row.role) in needed_then or not has_default(row, facts):
+            return False
+        # Whoever sets the kernel's own default in a file of his own means it.
+        return row.device is None or not persist.what_sets(row.tunable.name, row.device, other_than=row.wanted)
 
     plan.rows = [row for row in plan.changes if row.tunable.effect == LIVE and follows(row)]
     plan.whole, plan.written_for = header.whole, applied.root

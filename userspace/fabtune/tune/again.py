@@ -2,8 +2,8 @@
 """Writes again what is in force by the journal and a boot, a new login or a new link has undone.
 
 It is for what no native file keeps: queueing disciplines, routes, other namespaces, the queues of disks that log in.
-Three-way as everywhere: a value is written only where what apply found before it stands there again.  Anything else
-was set by somebody since, and is left alone and said.
+Three-way as everywhere: a value is written only where what apply found before it stands there again, and no file of
+somebody else sets it at boot.  Anything else was set by somebody since, and is left alone and said.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -173,8 +173,12 @@ def _row(step: Step, role: str, locate: Locator, before: set[str], found: Restor
     form = step.form or "value"
     if _holds(tunable, now, expected, form) or tunable.same(now, step.wrote):
         return None
+    # Whoever sets in a file of his own what was there before means it.
+    if his := persist.what_sets(step.tunable, device, other_than=step.wrote):
+        left(now, his)
+        return None
     if not any(tunable.same(now, one) for one in before):
-        left(now, persist.what_sets(step.tunable, device) or "somebody has set it since")
+        left(now, "somebody has set it since")
         return None
     if device.scope == "block" and why_waits(device.label):
         # Its write would wait for requests that do not come back now.

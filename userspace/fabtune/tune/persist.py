@@ -129,8 +129,11 @@ def _may_be_kept(tunable: Tunable, device: Device) -> bool:
     return tunable.persist != "sysctl.d" or device.identity in _FIRST_NAMESPACE
 
 
-def what_sets(name: str, device: Device) -> str:
-    """Return which file of somebody else sets tunable `name` of `device` to what, '' where none prevails over ours."""
+def what_sets(name: str, device: Device, other_than: str | None = None) -> str:
+    """Return which file of somebody else sets tunable `name` of `device` to what, '' where none prevails over ours.
+
+    A file that sets the value `other_than` does not count.
+    """
     tunable = shipped_catalog().tunables.get(name)
     rivals: Iterable[boot.Rival | None] = ()
     if tunable is None or not _may_be_kept(tunable, device):
@@ -141,8 +144,21 @@ def what_sets(name: str, device: Device) -> str:
         rivals = [boot.module_option(*_module_parameter(tunable), Path(_MODPROBE).name)]
     elif tunable.persist == "udev":
         rivals = boot.udev_writes(device, tunable.key, Path(_UDEV).name)
+    elif tunable.persist == "link":
+        rivals = [persist_links.rival(device, tunable)]
     stronger = [one for one in rivals if one and one.prevails]
+    if other_than is not None:
+        stronger = [one for one in stronger if not _says(tunable, one, other_than)]
     return f"{stronger[-1].file} sets {stronger[-1].value or 'nothing'}" if stronger else ""
+
+
+def _says(tunable: Tunable, rival: boot.Rival, wanted: str) -> bool:
+    """Tell whether what another file sets is what is wanted."""
+    if tunable.persist == "link":
+        return persist_links.says(tunable, rival.value, wanted)
+    index = split_key(tunable.key)[1] if tunable.persist == "sysctl.d" else None
+    fields = [rival.value] if index is None else rival.value.split()
+    return (index or 0) < len(fields) and tunable.same(fields[index or 0], wanted)
 
 
 def brought_by_us(step: Step, known: Iterable[Transaction], boot_id: str) -> bool:
@@ -218,8 +234,7 @@ def _sysctls(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         rival = boot.sysctl(name, Path(_SYSCTL).name)
         if rival and rival.prevails:
             # Set by somebody else: as wanted, or not ours to change.
-            fields = rival.value.split() if index is not None else [rival.value]
-            if (index or 0) >= len(fields) or not row.tunable.same(fields[index or 0], row.wanted):
+            if not _says(row.tunable, rival, row.wanted):
                 remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _SYSCTL))
             continue
         ours.add(name)
@@ -242,7 +257,7 @@ def _modules(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         module, parameter = _module_parameter(row.tunable)
         rival = boot.module_option(module, parameter, Path(_MODPROBE).name)
         if rival and rival.prevails:
-            if not row.tunable.same(rival.value, row.wanted or ""):
+            if not _says(row.tunable, rival, row.wanted or ""):
                 remarks.append(_beaten(f"{row.tunable.name} = {row.wanted}", rival, _MODPROBE))
             continue
         entries[f"options {module} {parameter}"] = row.wanted or ""
@@ -261,7 +276,7 @@ def _udev(group: list[Row], remarks: list[str]) -> Iterable[Row]:
         if not match:
             continue
         rivals = [one for one in boot.udev_writes(row.device, row.tunable.key, Path(_UDEV).name) if one.prevails]
-        other = next((one for one in reversed(rivals) if not row.tunable.same(one.value, row.wanted or "")), None)
+        other = next((one for one in reversed(rivals) if not _says(row.tunable, one, row.wanted or "")), None)
         if other:
             what = f"{row.tunable.name} = {row.wanted} of {row.device.label}"
             remarks.append(_beaten(what, other, _UDEV))

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import FabtuneError
+from fabtune.facts.boot import Rival
 from fabtune.host import udevadm
 from fabtune.host.udevadm import LinkSetup, Setting
+from fabtune.model.device import Device
 from fabtune.tune.plan import Row
 
 _NO_FILE = "no native file matches it: not a PCI device"
@@ -64,17 +66,16 @@ def _file(label: str, wishes: list[Row], links: list[LinkSetup], remarks: list[s
     if link is None or not link.file or not link.path:
         remarks.append(f"settings of {label}: udev has no .link file for it under this name")
         return None
-    ours = {f"/{udevadm.DIRECTORIES[0]}/{Path(link.file).name}.d/{_DROP_IN}"}
-    if _MARK in Path(link.file).name:
-        ours.add(link.file)
+    ours = _ours(link)
     settings = {row.tunable.persist_as: value(row.tunable, row.wanted or "") for row in wishes}
     for row in wishes:
         name = row.tunable.persist_as
-        other = next((one for one in reversed(link.settings) if _is(one, name) and one.file not in ours), None)
-        if other is None or other.file.startswith("/usr/"):
+        other = _administrators(link, name)
+        if other is None:
             continue
-        # Set by the administrator: as wanted, or not ours to change.
-        if not _same(other.value, settings.pop(name)):
+        # As wanted, or not ours to change.
+        wanted = settings.pop(name)
+        if not _same(other.value, wanted):
             remarks.append(f"{row.tunable.name} of {label}: {other.file} sets {name}={other.value} at boot")
     problem = _problem(link, links, ours) if settings else ""
     if problem:
@@ -88,6 +89,33 @@ def _file(label: str, wishes: list[Row], links: list[LinkSetup], remarks: list[s
     others = {f"{name}={value}" for name, value in kept.items() if name not in settings}
     made = _made(link, copied, kept | settings, wishes[0].role)
     return replace(made, share=tuple(line for line in made.lines if line not in others))
+
+
+def _ours(link: LinkSetup) -> set[str]:
+    """Return which files that say something of this NIC may be ours."""
+    ours = {f"/{udevadm.DIRECTORIES[0]}/{Path(link.file).name}.d/{_DROP_IN}"}
+    return ours | {link.file} if _MARK in Path(link.file).name else ours
+
+
+def _administrators(link: LinkSetup, name: str) -> Setting | None:
+    """Return what the administrator's own files set `name` to, None where they do not."""
+    ours = _ours(link)
+    found = next((one for one in reversed(link.settings) if _is(one, name) and one.file not in ours), None)
+    return None if found is None or found.file.startswith("/usr/") else found
+
+
+def rival(device: Device, tunable: Tunable) -> Rival | None:
+    """Return what a .link file of the administrator sets `tunable` of the NIC `device` to, None where none does."""
+    pci, _, namespace = device.identity.partition(",")
+    if not pci.startswith("pci:") or namespace.rpartition(",")[2] != "netns:init":
+        return None
+    try:
+        link = next((one for one in udevadm.links() if one.name == device.label), None)
+    except FabtuneError:
+        # Without udev no such file counts.
+        return None
+    found = _administrators(link, tunable.persist_as) if link and link.file else None
+    return Rival(found.file, found.value, later=True) if found else None
 
 
 def _made(link: LinkSetup, copied: bool, settings: dict[str, str], role: str) -> LinkFile:
@@ -123,6 +151,11 @@ def _problem(link: LinkSetup, links: list[LinkSetup], ours: set[str]) -> str:
 
 def _is(setting: Setting, name: str) -> bool:
     return setting.section == "Link" and setting.name == name
+
+
+def says(tunable: Tunable, text: str, wanted: str) -> bool:
+    """Tell whether `text` in a .link file sets `tunable` to what is wanted."""
+    return _same(text, value(tunable, wanted))
 
 
 def _same(first: str, second: str) -> bool:
