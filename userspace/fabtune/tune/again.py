@@ -6,18 +6,21 @@ Three-way as everywhere: a value is written only where what apply found before i
 somebody else sets it at boot.  Anything else was set by somebody since, and is left alone and said.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fabtune import backends
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import why_waits
+from fabtune.model.device import Device
 from fabtune.model.document import Json
 from fabtune.tune import journal, owed, persist
 from fabtune.tune.apply import AT_LOAD, Result, TakenBackError
 from fabtune.tune.held import steps_in_force
 from fabtune.tune.journal import Step, Transaction
+from fabtune.tune.lines import BeginLine
 from fabtune.tune.locate import OUTLIVE_A_BOOT, Locator, current
 from fabtune.tune.plan import CHANGE, Plan, Row, better, ordered
 from fabtune.tune.row_by_row import apply_row_by_row
@@ -146,16 +149,19 @@ def _plans(
         header = transaction.header
         if header.netns not in locators:
             locators[header.netns] = Locator(header.netns)
-        row = _row(step, header.roles[0], locators[header.netns], before[step.value], found)
+        row = _row(step, header, locators[header.netns], before[step.value], found)
         if row is not None:
-            of = Plan(header.profile, header.roles, header.netns, None, {}, written_for=transaction.root)
+            of = Plan(
+                header.profile, header.roles, header.netns, None, {}, overrides=header.overrides,
+                written_for=transaction.root,
+            )  # fmt: skip
             plans.setdefault(transaction.root, of).rows.append(row)
     for plan in plans.values():
         plan.rows = ordered(plan.rows)
     return list(plans.values())
 
 
-def _row(step: Step, role: str, locate: Locator, before: set[str], found: Restored) -> Row | None:
+def _row(step: Step, header: BeginLine, locate: Locator, before: set[str], found: Restored) -> Row | None:
     tunable, expected = shipped_catalog().tunables[step.tunable], step.holds or step.wrote
 
     def left(now: str, why: str) -> None:
@@ -180,12 +186,25 @@ def _row(step: Step, role: str, locate: Locator, before: set[str], found: Restor
     if not any(tunable.same(now, one) for one in before):
         left(now, "somebody has set it since")
         return None
+    if refused := _why_not(tunable, device, locate, header.overrides):
+        left(now, refused)
+        return None
     if device.scope == "block" and why_waits(device.label):
         # Its write would wait for requests that do not come back now.
         found.absent.append(f"{step.tunable} of {step.device.label}")
         return None
     why = "in force before a boot, a new login or a new link undid it"
-    return Row(tunable, role, device, now, step.wrote, CHANGE, why, form=form)
+    return Row(tunable, header.roles[0], device, now, step.wrote, CHANGE, why, form=form)
+
+
+def _why_not(tunable: Tunable, device: Device, locate: Locator, overrides: Collection[str]) -> str:
+    """Return why `apply` would leave the value alone by now, '' if it would write it."""
+    try:
+        device = locate.with_users(device) if device.scope == "nic" else device
+        refusal = backends.why_not(tunable.backend, device, tunable.key)
+    except FabtuneError as error:
+        return str(error)
+    return refusal.reason if refusal and refusal.unless not in overrides else ""
 
 
 def _holds(tunable: Tunable, now: str, expected: str, form: str) -> bool:

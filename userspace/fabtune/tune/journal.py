@@ -291,6 +291,7 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             on_trial=plan.on_trial,
             written_for=plan.written_for,
             rate_by_nic=plan.path is not None and plan.path.by_nic,
+            overrides=plan.overrides,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)

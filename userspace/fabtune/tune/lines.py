@@ -86,6 +86,8 @@ class BeginLine:
     rate_by_nic: bool = omitted(False)
     # The apply for which fabtune itself wrote this, after a boot or for a path that moved: it goes with that.
     written_for: str = omitted("")
+    # The parameters by which the user answered for others whom it concerns: so it is when it is written again.
+    overrides: tuple[str, ...] = omitted(())
 
 
 @attrs.frozen

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Journalled devices and their values on this host as it is now: where they are, and what became of the rest."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from fabtune import backends
@@ -73,6 +74,13 @@ class Locator:
         if found is None and named is not None and not nics.name_elsewhere(step.instance, named.where["netns"]):
             return named
         return found
+
+    def with_users(self, nic: Device) -> Device:
+        """Return `nic` with who else uses it, as a plan sees it; where storage does not, nobody has looked."""
+        here = self._around.nics if nic.where["netns"] == self._around.netns else []
+        found = next((one for one in here if one.name == nic.where["name"]), None)
+        shared = found.shared if found else "somebody, perhaps, as nothing of storage's goes over it now"
+        return replace(nic, where={**nic.where, "shared": shared})
 
 
 def current(step: Step, device: Device) -> str:

@@ -96,6 +96,8 @@ class Plan:
     on_trial: bool = False
     # The transaction for which fabtune itself writes it, '' where somebody asked.
     written_for: str = ""
+    # The parameters by which the user answers for others whom it concerns.
+    overrides: tuple[str, ...] = ()
 
     @property
     def changes(self) -> list[Row]:

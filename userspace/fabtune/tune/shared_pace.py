@@ -30,6 +30,7 @@ HELD_AS_WELL = "would be held to what these sessions showed; `fabtune apply wan 
 
 def spare_others(plan: Plan, facts: Facts) -> None:
     """Note in the rows of `plan` whose connections they are of, and refuse a pace that is not of their path's."""
+    plan.overrides = tuple(sorted(name for name in _OVERRIDES.values() if plan.parameters.get(name)))
     planned_ms = plan.path.rtt_s * 1e3 if plan.path else None
     known = {facts.netns: _Known(facts.sockets, planned_ms)}
     for index, row in enumerate(plan.rows):
