@@ -3,7 +3,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fabtune import backends
@@ -27,7 +27,7 @@ from fabtune.tune.lines import (
     RestoredLine,
     WriteLine,
 )  # fmt: skip
-from fabtune.tune.locate import instance
+from fabtune.tune.locate import instance, is_as_before
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.plan import CHANGE, KEPT, NOT_LIMITED, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.reconnect import NotReconnectedError, Reconnected
@@ -278,9 +278,7 @@ class Applying:
                 backend.write(device, tunable.key, row.wanted)
         except UnsupportedError as error:
             self.result.refused.append((row, str(error)))
-            # Nothing was written, so there is nothing to take back or to watch.
-            for place in (*(place for _, place in disturbed), step):
-                self._journal(RestoredLine(place))
+            self._leave_as_before([*(place for _, place in disturbed), step], device, str(error))
             return
         fault.checkpoint()
         now = backend.read(device, tunable.key)
@@ -292,6 +290,23 @@ class Applying:
         for other, place in disturbed:
             self._journal(HoldsLine(place, backends.get(other.backend).read(device, other.key)))
         self.result.written.append(row)
+
+    def _leave_as_before(self, numbers: list[int], device: Device, why: str) -> None:
+        """Settle the steps of a value that was refused: one that takes several writes may have had some of them."""
+        if not all(is_as_before(self.transaction.steps[number - 1], device) for number in numbers):
+            self._give_back(numbers, why)
+            return
+        for number in numbers:
+            self._journal(RestoredLine(number))
+
+    def _give_back(self, numbers: Collection[int], why: str) -> None:
+        """Take back these steps and no others.  Raises FabtuneError, which begins with `why`, where one stays."""
+        steps = [one if one.number in numbers else replace(one, restored=True) for one in self.transaction.steps]
+        part = replace(self.transaction, steps=steps)
+        for outcome in revert_transaction(part, None, False, False, (), self.host.boot_id, lambda _: []):
+            if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE):
+                raise FabtuneError(f"{why}; {outcome.step.tunable} does not go back: {outcome.note}")
+            self._journal(RestoredLine(outcome.step.number))
 
     def _why_not(self, tunable: Tunable, device: Device) -> str:
         """Return why a value must not be written now, '' if it may."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fabtune import backends
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import FabtuneError, InputError
+from fabtune.errors import FabtuneError, InputError, UnsupportedError
 from fabtune.facts import devices
 from fabtune.facts.collect import this_host
 from fabtune.facts.host_snapshot import HostSnapshot
@@ -87,6 +87,14 @@ def current(step: Step, device: Device) -> str:
     """Return what the step's value is now.  Raises UnsupportedError, FabtuneError."""
     _check(step)
     return backends.get(step.backend).read(device, step.key)
+
+
+def is_as_before(step: Step, device: Device) -> bool:
+    """Tell whether the step's value is what it was before it, or nothing is left to have one.  Raises FabtuneError."""
+    try:
+        return backends.without_remark(step.backend, current(step, device)).split() == step.old.split()
+    except UnsupportedError:
+        return True
 
 
 def _check(step: Step) -> None:

@@ -8,7 +8,7 @@ from fabtune.model.device import Device
 from fabtune.tune.locate import Locator, current
 from fabtune.tune.transaction import Step, Transaction
 
-# These change one value by several writes, and a crash between them leaves a mixture of ours.
+# These change one value by several writes, and a crash between them leaves a mixture of ours; so do keys with a star.
 _SEVERAL_WRITES = ("qdisc", "irq", "connection")
 # Nobody else writes what these keep: a mixture in it is ours at any time.
 _OURS_ALONE = ("connection",)
@@ -22,7 +22,7 @@ def is_ours(step: Step, found: str, in_doubt: bool) -> bool:
     """
     if found.split() in [text.split() for text in (step.wrote, step.holds or step.wrote, *step.ours)]:
         return True
-    return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES)
+    return in_doubt and (step.rounds or step.backend in _SEVERAL_WRITES or "*" in step.key)
 
 
 def in_doubt(transaction: Transaction, step: Step) -> bool:

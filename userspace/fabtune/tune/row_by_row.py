@@ -5,16 +5,14 @@ That is for values which have stood together before and were lost: each is right
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
 from fabtune.model.device import Device
 from fabtune.tune.apply import Applying, Result, apply
-from fabtune.tune.lines import RestoredLine
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan, Row, lies_on
-from fabtune.tune.revert import Outcome, revert_transaction
 
 # Tunable and device.
 _Place = tuple[str, Device | None]
@@ -66,13 +64,8 @@ class _RowByRow(Applying):
         others = _bound(self.plan.changes, refused)
         places = {_place(one) for one in (refused, *others)}
         numbers = {number for place in places for number in self._steps_of.get(place, ())}
-        steps = [one if one.number in numbers else replace(one, restored=True) for one in self.transaction.steps]
-        part = replace(self.transaction, steps=steps)
-        for outcome in revert_transaction(part, None, False, False, (), self.host.boot_id, lambda _: []):
-            if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE):
-                _, why = self.result.refused[-1]
-                raise FabtuneError(f"{why}; {outcome.step.tunable} does not go back: {outcome.note}")
-            self._journal(RestoredLine(outcome.step.number))
+        _, why = self.result.refused[-1]
+        self._give_back(numbers, why)
         self._dropped |= places
         self.result.written = [row for row in self.result.written if _place(row) not in places]
         why = f"it goes with {refused.tunable.name}, which was refused"
