@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune guard: a path that moves, values that drift, and what of that is healed."""
 
+import contextlib
 import itertools
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from fabtune.backends import sysctl
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.host_snapshot import HostSnapshot
-from fabtune.guard import rounds
+from fabtune.guard import follow, rounds
 from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.guard.rounds import Guard, Told
 from fabtune.guard.seen_path import SeenPath
@@ -345,6 +346,31 @@ def test_what_the_path_did_not_need_and_now_does_is_written_where_it_is_nobodys(
     assert kinds(looked(Guard(heal=True), 6)) == ["path-moved", "followed"]
     assert most_sent(host) == after
     assert main(["revert"]) == 0 and most_sent(host) == before
+
+
+@pytest.mark.parametrize("meanwhile", [["revert"], [*APPLY, "--set", "room=3"]])
+def test_a_path_whose_profile_is_taken_back_or_applied_anew_while_guard_waits_for_the_lock_is_not_followed(
+    host: Path, path_ms: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, meanwhile: list[str]
+) -> None:
+    """It wrote what nobody wanted any more, as a transaction in force, a moment after the revert had ended."""
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    assert main(["revert"]) == 0
+    (Path(os.environ["FABTUNE_PROFILES"]) / "mine.toml").write_text(_NOT_NEEDED_YET)
+    assert main(APPLY) in (0, 4)
+    path_ms(80)
+    real, once = journal.locked, iter([meanwhile])
+
+    @contextlib.contextmanager
+    def waits() -> Iterator[None]:
+        for words in once:
+            assert main(words) in (0, 4)
+        with real():
+            yield
+
+    monkeypatch.setattr(follow, "journal", SimpleNamespace(locked=waits, transactions=journal.transactions))
+    told = looked(Guard(heal=True), 4)
+    assert kinds(told) == ["path-moved", "not-followed"] and "meanwhile" in told[1].text
+    assert most(host) == (6291456 if meanwhile == ["revert"] else 15_000_000) and most_sent(host) == 4194304
 
 
 def test_what_a_file_of_the_administrator_sets_to_the_kernels_own_value_is_left_to_it(

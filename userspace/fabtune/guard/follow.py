@@ -19,6 +19,7 @@ from fabtune.tune.journal import Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import PathUnknownError, Plan, Row, has_default
+from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.request import plan_for, request
 
 LIVE = "live"
@@ -53,8 +54,14 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
 
 
 def follow(applied: Transaction, rtt_ms: float, progress: Callable[[str], None]) -> Result | None:
-    """Write what `plan_for_moved` says, as a transaction; None where that is nothing.  Raises FabtuneError."""
+    """Write what `plan_for_moved` says, as a transaction; None where that is nothing.
+
+    Raises FabtuneError, also where `applied` is by now not the newest in force of its profile, ends and namespace.
+    """
     with journal.locked():
+        # Whoever held the lock until now may have been a revert.
+        if applied.name not in [one.name for one in planned_for(journal.transactions())]:
+            raise FabtuneError("it was taken back or applied anew meanwhile")
         confirm.require_nobody_waits()
         plan, facts = plan_for_moved(applied, rtt_ms)
         memory.check_memory(plan, facts)
