@@ -262,6 +262,8 @@ def test_heal_follows_a_path_there_and_back_by_rows_of_its_own_and_revert_takes_
     told = looked(guard, 4)
     assert kinds(told) == ["path-moved", "followed"] and "tcp.rmem_max 10000000 -> 20000000" in told[1].text
     assert most(host) == 20_000_000 and not guard.uneasy
+    # No apply that was interrupted is completed by it.
+    assert journal.transactions()[-1].header.written_for
     # Nothing more is written for the same path.
     assert looked(guard, 6) == [] and len(journal.transactions()) == 2
     path_ms(20)

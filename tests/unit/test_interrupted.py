@@ -15,7 +15,9 @@ from processes import in_child
 from profiles import BOTH, write
 
 from fabtune.backends import record
+from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
+from fabtune.host import tree
 from fabtune.tune import journal
 from fabtune.tune.pending import Leave
 from fabtune.tune.undo import undo
@@ -73,6 +75,38 @@ def test_another_profile_does_not_complete_what_was_interrupted(host: Path) -> N
     assert killed(host, TWO, 6)
     write(host, "another", TWO)
     assert [one.device.split()[0] for one in said(host)] == ["some"]
+
+
+_IDLE, _PROBING = "net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_mtu_probing"
+_ONE = 'summary = "a test"\n[initiator."tcp.slow_start_after_idle"]\nvalue = false\nwhy = "a test"\n'
+_MORE = _ONE + '[initiator."tcp.mtu_probing"]\nvalue = 1\nwhy = "a test"\n'
+_PATH = ["--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]
+
+
+def test_what_writes_a_part_of_it_again_or_only_a_part_of_it_completes_no_apply(host: Path) -> None:
+    """A boot, or guard, wrote the earlier apply's value again, and from then on nobody was told of the later one."""
+    file = host.parent / "mine.toml"
+    apply = ["apply", str(file), *_PATH]
+    file.write_text(_ONE)
+    assert main(apply) in (0, 4)
+    file.write_text(_MORE)
+    assert in_child(lambda: main(apply), "kill:5") == -signal.SIGKILL
+    interrupted = journal.transactions()[-1].name
+    part = str(host.parent / "part")
+    for words in (["apply", "--again"], ["apply", "--plan", part]):
+        hosttree.put(host / "proc/sys" / _IDLE, "1")
+        assert main(["plan", *apply[1:], "--only", "tcp.slow_start_after_idle", "--out", part]) == 0
+        assert main(words) in (0, 4) and len(journal.transactions()) > 2
+        assert tree.read_text(host / "proc/sys" / _PROBING) == "0"
+        assert any(interrupted in one.device for one in said(host)), words
+    assert main(apply) in (0, 4) and tree.read_text(host / "proc/sys" / _PROBING) == "1"
+    assert not any(interrupted in one.device for one in said(host))
+
+
+def test_an_apply_that_wants_less_by_now_does_not_complete_what_was_interrupted(host: Path) -> None:
+    assert killed(host, TWO, 6)
+    write(host, "some", {"tcp.sack": False})
+    assert [one.device.split()[0] for one in said(host) if one.tunable == "apply"] == ["some"]
 
 
 def test_a_session_that_does_not_use_a_value_yet_is_said_at_whatever_step_apply_was_killed(host: Path) -> None:
