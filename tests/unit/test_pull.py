@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """fabtune-pull: a host comes to what a file names, and nobody's own work is undone; the pod's words are fabtune's."""
 
+import json
 import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -108,6 +109,26 @@ def test_what_was_taken_back_by_hand_stays_so(host: Host) -> None:
     status, said = host.run("fabtune-pull")
     assert status == 3 and "by hand" in said
     assert host.affinity.read_text().strip() == before.strip()
+
+
+@pytest.mark.parametrize("change", ["the package", "a profile"])
+def test_what_was_taken_back_by_hand_stays_so_over_an_upgrade_and_until_its_line_is_another(
+    host: Host, change: str
+) -> None:
+    """A new version, or any profile that was edited, made each line a new wish."""
+    host.run("fabtune-pull")
+    host.run("fabtune", "revert")
+    if change == "a profile":
+        hosttree.put(host.profile.with_name("other.toml"), PROFILE.format(0))
+    else:
+        note = host.root / "state/pull.json"
+        found = json.loads(note.read_text())
+        note.write_text(json.dumps({line: one | {"digest": "an older one"} for line, one in found.items()}))
+    status, said = host.run("fabtune-pull")
+    assert status == 3 and "by hand" in said and host.affinity.read_text().strip() == "1", said
+    hosttree.put(host.wanted, WORDS.replace("1ms", "2ms"))
+    status, said = host.run("fabtune-pull")
+    assert status in (0, 4) and host.affinity.read_text().strip() == "2", said
 
 
 def test_what_is_no_longer_wanted_is_named_and_stays(host: Host) -> None:
