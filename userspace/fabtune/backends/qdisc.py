@@ -135,6 +135,12 @@ def _write_kind(device: Device, kind: str) -> None:
     rows = _rows(device)
     _refuse_by_hand(device, rows)
     if not _kernels_own(rows):
+        if kind != "fq" and (rate := _maxrate(rows)) != _MAXRATE_OFF:
+            # What was written after the kind goes before it: one that is there yet is somebody else's.
+            raise ByHandError(
+                f"{device.label}: its fq has a maxrate of {rate} bytes/s, given by hand or by what is still in force, "
+                f"and is left alone; `tc qdisc del dev {device.label} root` removes it"
+            )
         _detach(device)
         rows = _rows(device)
     if _kinds(rows) != kind:
