@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a switch between profiles runs, on which end and in which order, and what it does not accept."""
 
+import os
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.measure import recordfile
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.tune import switch as switching
 from fabtune.tune.switch import Ends, switch
 
+LAUNCHER = Path(__file__).resolve().parents[2] / "userspace/bin/fabtune"
 PATH = ["--rtt=50ms"]
 OPTIONS = "-oBatchMode=yes -oConnectTimeout=10 -oServerAliveInterval=5"
 
@@ -149,3 +154,21 @@ def test_a_banner_before_what_another_host_says_is_none_of_it(fabtune: Path, mon
     monkeypatch.setattr(switching, "_there", lambda ends: switching._here())
     (fabtune / "says.show").write_text(f'{BANNER}{{\n"readings": []}}')
     assert switching.target_values(Ends(target_host="storage1")) == {}
+
+
+def test_ab_goes_from_switch_to_switch_with_the_launcher_alone_and_beside_hostile_names(tmp_path: Path) -> None:
+    for name in ("json", "fabtune", "argparse"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('taken in')\n")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"FABTUNE_ROOT": str(tmp_path / "root"), "FABTUNE_STATE_DIR": str(tmp_path / "state")}
+    (tmp_path / "root").mkdir()
+    # O_DIRECT works there: pytest's own directory may be on a tmpfs.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        words = ["ab", UNTOUCHED, UNTOUCHED, "xdd", "--on", place, "--pairs=2", "--calibrate=0", "--settle=0s",
+                 "--set=total_bytes=1m", "--out", str(tmp_path / "runs"), "--json"]  # fmt: skip
+        done = subprocess.run(
+            [LAUNCHER, *words], capture_output=True, text=True, check=False, cwd=tmp_path, env=environment
+        )
+    # Two pairs are too few for a verdict.
+    assert done.returncode == ExitCode.CANNOT_TELL, done.stderr
+    assert len(list(recordfile.find(tmp_path / "runs"))) == 4

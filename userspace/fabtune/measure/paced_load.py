@@ -2,10 +2,10 @@
 """Our own generator as a load: started like fio, read like fio."""
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from fabtune import installed
 from fabtune.measure import paced
 from fabtune.measure.arrivals import Arrival, packed
 from fabtune.measure.fio import Load, output_in
@@ -19,9 +19,8 @@ def start(place: str, slots: int, arrivals: Iterable[Arrival], begin_s: float, l
     todo = scratch / "arrivals"
     todo.write_bytes(packed(arrivals))
     words = (place, todo, output_in(scratch), slots, round(begin_s * 1e9), round(length_s * 1e9))
-    command = [sys.executable, "-m", paced.__name__, *map(str, words)]
-    package = Path(paced.__file__).parents[2]
-    return Load(command, scratch, "the load", os.environ | {"PYTHONPATH": str(package)})
+    command = [*installed.command_again(paced.__name__), *map(str, words)]
+    return Load(command, scratch, "the load", os.environ | installed.environment_again())
 
 
 def offered(document: FioOutput) -> Offered:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import fabtune
+from fabtune import installed
 from fabtune.errors import FabtuneError
 from fabtune.host import files, systemd, tools, tree
 from fabtune.host.run import launch
@@ -57,21 +57,17 @@ WantedBy=multi-user.target
 
 
 def _command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "fabtune", "revert", *words]
+    return [*installed.command_again(), "revert", *words]
 
 
 def _environment() -> dict[str, str]:
-    found = {"PYTHONPATH": str(_program()), "FABTUNE_STATE_DIR": str(journal.state_dir())}
+    found = installed.environment_again() | {"FABTUNE_STATE_DIR": str(journal.state_dir())}
     return found | {name: os.environ[name] for name in ("PATH", "FABTUNE_ROOT") if name in os.environ}
-
-
-def _program() -> Path:
-    return Path(fabtune.__file__).parents[1]
 
 
 def places() -> list[Path]:
     """Return what must be there when values go back: the journal, fabtune itself and what runs it."""
-    return [journal.state_dir(), _program(), Path(sys.executable)]
+    return [journal.state_dir(), installed.PROGRAM, Path(sys.executable)]
 
 
 def _boot_file() -> Path:

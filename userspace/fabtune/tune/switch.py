@@ -6,12 +6,13 @@ A run after a switch from a profile to itself would otherwise keep a warm connec
 """
 
 import contextlib
+import os
 import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from fabtune import installed
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
@@ -89,14 +90,14 @@ def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -
     here = ["--role", "initiator"] if ends.apart else []
     if ends.apart:
         there = ["--role", "target", *_netns(ends)]
-        _run(profile, [*_there(ends), "revert", *there], waits)
+        _fabtune(profile, [*_there(ends), "revert", *there], waits)
         if profile != UNTOUCHED:
-            _run(profile, [*_there(ends), "apply", profile, *there, *path], waits)
-    _run(profile, [*_here(), "revert", *here], waits)
+            _fabtune(profile, [*_there(ends), "apply", profile, *there, *path], waits)
+    _fabtune(profile, [*_here(), "revert", *here], waits)
     _forget_paths(ends)
     _log_in_anew(profile, sids)
     if profile != UNTOUCHED:
-        said = _run(profile, [*_here(), "apply", profile, *here, *path, "--allow-relogin", "--json"], waits)
+        said = _fabtune(profile, [*_here(), "apply", profile, *here, *path, "--allow-relogin", "--json"], waits)
         _check_felt(profile, said)
 
 
@@ -107,7 +108,7 @@ def target_values(ends: Ends) -> dict[str, str]:
     """
     if not ends.apart:
         return {}
-    said = _run("", [*_there(ends), "show", "--json", *_netns(ends)], (ExitCode.DONE,))
+    said = _fabtune("", [*_there(ends), "show", "--json", *_netns(ends)], (ExitCode.DONE,))
     where = ends.target_host or "the target's end"
     readings = typed.TOLERANT.read(_Readings, printed(said, where), where).readings
     return {f"{one.tunable} of {one.device.label}": one.value for one in readings if one.value is not None}
@@ -118,7 +119,7 @@ def _netns(ends: Ends) -> list[str]:
 
 
 def _here() -> list[str]:
-    return [sys.executable, "-m", "fabtune"]
+    return installed.command_again()
 
 
 def _there(ends: Ends) -> list[str]:
@@ -143,13 +144,20 @@ def _forget_paths(ends: Ends) -> None:
             finish(command)
 
 
-def _run(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
+def _fabtune(profile: str, command: Sequence[str], allowed: Sequence[ExitCode]) -> str:
+    """Run fabtune, here or on the target's host, as one command of a switch."""
+    return _run(profile, command, allowed, os.environ | installed.environment_again())
+
+
+def _run(
+    profile: str, command: Sequence[str], allowed: Sequence[ExitCode], env: Mapping[str, str] | None = None
+) -> str:
     """Run one command of a switch to `profile` (none for a command that only reads) and return its stdout.
 
     Ctrl-C waits until it has ended, so that nothing is left half done; a second one kills it.
     """
     with signals.noted(second_raises=True) as stop:
-        done = finish(command, own_session=True)
+        done = finish(command, env=env, own_session=True)
     stop.check()
     if done.status not in allowed:
         words = " ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
