@@ -9,6 +9,7 @@ setup() {
 	export PYTHONPATH=$TOP/userspace:$TOP/tests/unit
 	export FABTUNE_ROOT=$BATS_TEST_TMPDIR/host FABTUNE_STATE_DIR=$BATS_TEST_TMPDIR/state
 	export FABTUNE_PROFILES=$BATS_TEST_TMPDIR/profiles
+	mkdir "$FABTUNE_PROFILES"
 	/usr/bin/python3 -c "import sys, pathlib, hosttree; hosttree.make(pathlib.Path(sys.argv[1]), 1, 1)" "$FABTUNE_ROOT"
 	export PATH=$FABTUNE_ROOT/bin:$PATH
 	cd "$BATS_TEST_TMPDIR"

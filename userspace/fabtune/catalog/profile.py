@@ -142,9 +142,12 @@ def needs(text: str, known: Mapping[str, float]) -> set[str]:
 
 
 def directories() -> list[Path]:
-    """Return where profiles are looked for; a later directory wins."""
-    user = os.environ.get("FABTUNE_PROFILES", "/etc/fabtune/profiles")
-    return [data_dir("profiles"), Path(user)]
+    """Return where profiles are looked for; a later directory wins.  Raises InputError for one that is not there."""
+    named = os.environ.get("FABTUNE_PROFILES")
+    # The shipped profile of a name must not stand in for the administrator's own.
+    if named and not Path(named).is_dir():
+        raise InputError(f"FABTUNE_PROFILES {named}: no such directory; expected that of your own profiles")
+    return [data_dir("profiles"), Path(named or "/etc/fabtune/profiles")]
 
 
 def available() -> dict[str, Path]:

@@ -36,6 +36,15 @@ class Parser(argparse.ArgumentParser):
             raise InputError(f"{self._verb()}unknown {what} '{name}'{near}; see `{self.prog} --help`")
         return found
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the parsed words, with the options that got another value than they have untold as their `given`."""
+        found, unknown = super().parse_known_args(args, namespace)
+        # No word at all of a kind of which there may be any number is an empty list.
+        told = [one for one in self._actions if getattr(found, one.dest, one.default) not in (one.default, [])]
+        # A sub-verb's parser has noted its own already.
+        found.given = {*getattr(found, "given", ()), *(_name_of(one) for one in told)}
+        return found, unknown
+
     def _verb(self) -> str:
         words = self.prog.split()[1:]
         return f"{' '.join(words)}: " if words else ""
@@ -48,6 +57,19 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction):
                 found += [word for parser in action.choices.values() for word in parser._options()]
         return found
+
+
+def _name_of(action: argparse.Action) -> str:
+    """Return what a user calls it: the long option, or the word for a positional argument."""
+    return action.option_strings[0] if action.option_strings else str(action.metavar or action.dest)
+
+
+def first_given(args: argparse.Namespace, *options: str) -> str:
+    """Return the first of `options` that was given, with another value than it has untold; '' for none.
+
+    A verb that would do nothing with it is to refuse it.
+    """
+    return next((option for option in options if option in args.given), "")
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:

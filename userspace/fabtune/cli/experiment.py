@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fabtune import progress
 from fabtune.cli import console, table
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError, printable
 from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
 from fabtune.experiment.definition import Definition
@@ -19,11 +20,17 @@ from fabtune.measure import keptrun
 from fabtune.model.units import counted
 from fabtune.report.figure import WORDS
 
+_OF_AN_EXPERIMENT = ("--out", "--only", "--dry-run", "--resume", "--jobs", "--fleet", "--allow-relogin")
+
 
 def run_experiment(args: argparse.Namespace) -> int:
     """Run one experiment; exit 0 when every combination was measured and the figures are as expected."""
     if args.experiment is None:
+        if option := first_given(args, *_OF_AN_EXPERIMENT):
+            raise InputError(f"run: {option} needs an experiment's name; `fabtune run` lists them")
         return _list(args.json)
+    if args.allow_relogin and not args.fleet:
+        raise InputError("run: --allow-relogin needs --fleet; a guest's sessions are logged in anew without it")
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name

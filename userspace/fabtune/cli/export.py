@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from fabtune.cli import console
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
 from fabtune.export import kept, reader, web
 from fabtune.export.exposition import render
@@ -22,6 +23,8 @@ _OURS = b"# HELP fabtune_"
 
 def run_export(args: argparse.Namespace) -> int:
     """Write the metrics once, or serve them until somebody ends it."""
+    if (args.textfile or args.only == "reader") and first_given(args, "--listen"):
+        raise InputError(f"--listen: nothing listens with {'--textfile' if args.textfile else '--only reader'}")
     if args.textfile:
         return _write(args.textfile)
     path = kept.runtime_dir() / "reader.sock"

@@ -147,6 +147,8 @@ def run_lint(args: argparse.Namespace) -> int:
     from fabtune.lint.rule import SEVERITIES
     from fabtune.tune import path_choice
 
+    if args.file and args.netns:
+        raise InputError(f"lint: {args.file} is of its own namespace; it cannot be combined with --netns")
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     planned = () if args.file else _planned(args.netns)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabtune import progress
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.debug_kernel import build_debug_kernel, find_debug_kernel
@@ -28,6 +29,8 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
         raise InputError(f"--smp {args.smp}: the virtual clock has exactly one vCPU; use --clock real for more")
     if not 256 <= args.memory_mib <= 32768:
         raise InputError(f"--memory-mib {args.memory_mib}: expected 256 to 32768")
+    if args.accel == "kvm" and args.clock == "virtual":
+        raise InputError("--accel kvm: the virtual clock is an emulated CPU's; use --clock real for this host's")
     if args.accel == "uml":
         return _uml_machine(args), None
     debug = find_debug_kernel(args.kernel_suite) if args.kernel_suite in DEBUG_KERNELS else None
@@ -44,6 +47,11 @@ def _machine(args: argparse.Namespace) -> tuple[Machine, Path | None]:
 def _uml_machine(args: argparse.Namespace) -> Machine:
     if args.smp != 1 or args.kernel_suite or args.device:
         raise InputError("--accel uml: has one CPU, brings its own kernel and takes no QEMU devices")
+    if first_given(args, "--seed"):
+        raise InputError(
+            f"--seed {args.seed}: User Mode Linux takes its random numbers from this host; leave it out, or use "
+            "--clock virtual without --accel uml"
+        )
     virtual = find_virtual_uml() if args.clock == "virtual" else None
     image, host = _images([args.suite, SUITES[0]])
     return Machine(

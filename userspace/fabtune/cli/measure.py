@@ -8,6 +8,7 @@ import attrs
 
 from fabtune import progress
 from fabtune.cli import console, table
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import capture, measurement, network, proof, recordfile, replay, workload_run
 from fabtune.measure.measurement import Measurement, Runnable
@@ -25,6 +26,30 @@ def path_of(args: argparse.Namespace) -> PathTold:
     return PathTold(rtt_s, None if args.rate is None else args.rate / 8, args.mtu)
 
 
+# What a test of the network makes nothing of, what only that does, and what a replay has from its trace.
+_NOT_OF_NET = (
+    "--on", "--set", "--ramp", "--rtt", "--rate", "--mtu", "--confirm", "--keep-files", "--at", "--capture", "--claim",
+    "--trace",
+)  # fmt: skip
+_OF_NET = ("--peer", "--port", "--windows", "--streams")
+_NOT_OF_A_REPLAY = ("--runtime", "--ramp", "--set", "--capture", "--claim", "--keep-files")
+
+
+def _refuse_unused(args: argparse.Namespace) -> None:
+    """Raise InputError for an option that nothing would be done with."""
+    if args.workload == "net":
+        if option := first_given(args, *_NOT_OF_NET):
+            raise InputError(f"measure net: measures just the network; it cannot be combined with {option}")
+        return
+    if option := first_given(args, *_OF_NET):
+        raise InputError(f"measure {args.workload}: needs `measure net`: {option}")
+    if args.workload != "replay":
+        if first_given(args, "--trace"):
+            raise InputError(f"measure {args.workload}: needs `measure replay`: --trace")
+        if args.claim and not args.capture:
+            raise InputError(f"measure {args.workload}: --claim needs --capture, which it is checked against")
+
+
 def asked_of(args: argparse.Namespace) -> Measurement:
     """Return what is to be measured, after everything that can be refused has been checked.  Raises InputError."""
     asked = attrs.evolve(
@@ -39,10 +64,8 @@ def _replay_of(args: argparse.Namespace) -> Replay:
     """Return the replay asked for, after everything that can be refused has been checked.  Raises InputError."""
     if args.trace is None:
         raise InputError("measuring 'replay' needs --trace with a file that blktrace made")
-    given = {"--runtime": args.runtime, "--ramp": args.ramp, "--set": args.set, "--capture": args.capture or None}
-    for option, value in given.items():
-        if value not in (None, []):
-            raise InputError(f"{option} cannot be given with a replay, whose requests and times are the trace's")
+    if option := first_given(args, *_NOT_OF_A_REPLAY):
+        raise InputError(f"{option} cannot be given with a replay, whose requests and times are the trace's")
     asked = replay.of(args.trace, args.on, path_of(args))
     asked.check(args.confirm, console.ask_for_name if sys.stdin.isatty() else None)
     return asked
@@ -56,6 +79,7 @@ def _runnable(args: argparse.Namespace) -> Runnable:
 
 def run_measure(args: argparse.Namespace) -> int:
     """Run a workload and keep its record; exit 3 when the wire shows something else than was claimed."""
+    _refuse_unused(args)
     code = ExitCode.DONE
     try:
         result = _net(args) if args.workload == "net" else _load(args)

@@ -63,6 +63,8 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--smp", type=int, default=1, metavar="N", help="number of vCPUs; with the virtual clock always 1"
     )
     parser.add_argument("--memory-mib", type=int, default=2048, metavar="N", help="memory in MiB (default: 2048)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of every random choice in the guest")
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="seed of every random choice in the guest; uml has none"
+    )
     parser.add_argument("--append", default="", metavar="WORDS", help="more words for the kernel's command line")
     parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="another QEMU option")

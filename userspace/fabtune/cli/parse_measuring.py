@@ -34,7 +34,7 @@ def _measure(parser: argparse.ArgumentParser) -> None:
         "--capture", action="store_true", help="afterwards capture packets to prove what the session does"
     )
     parser.add_argument("--claim", action="append", default=[], metavar="NAME=VALUE",
-                        help="also check this against the capture, such as CommandWindow=64")  # fmt: skip
+                        help="with --capture: also check this against it, such as CommandWindow=64")  # fmt: skip
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="replay: the requests to send, as blktrace kept them"
     )

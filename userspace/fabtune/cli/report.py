@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 from fabtune.cli import console
+from fabtune.cli.arguments import first_given
 from fabtune.cli.table import print_json
-from fabtune.errors import ExitCode, printable
+from fabtune.errors import ExitCode, InputError, printable
 
 
 def run_report(args: argparse.Namespace) -> int:
@@ -15,6 +16,10 @@ def run_report(args: argparse.Namespace) -> int:
     from fabtune.experiment import derived
     from fabtune.report import runs, suite
 
+    if args.tree and (option := first_given(args, "--json", "--out")):
+        raise InputError(f"report: --tree writes DIR/index.html; it cannot be combined with {option}")
+    if args.json and first_given(args, "--out"):
+        raise InputError("report: --json prints the figures; it cannot be combined with --out")
     if args.tree:
         return _tree(args.directory)
     records, unreadable, remarks = suite.load(args.directory)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Facts
 from fabtune.model import units
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 # What stands in a file's place for what comes in, or goes out.
 STDIO = Path("-")
+# What a saved plan has settled, what --again has from the journal, and what a revert of the unconfirmed has.
+_IN_A_PLAN = ("PROFILE", "--role", "--netns", "--rtt", "--rate", "--set", "--scope")
+_LEAVE = ("--reconnect", "--allow-relogin", "--end-sessions")
+_NOT_AGAIN = (*_IN_A_PLAN, "--plan", "--persist", *_LEAVE, "--dry-run", "--confirm-within", "--note")
+_NOT_UNCONFIRMED = ("PROFILE", "--transaction", "--role", "--netns", "--force", *_LEAVE)
 # How long `plan --from why` looks.
 _LOOK_S = 10.0
 
@@ -154,18 +160,8 @@ def _run_again(args: argparse.Namespace) -> int:
     """Write what is in force and was undone; exit 3 where something was left as it is."""
     from fabtune.tune import again
 
-    given = {
-        "PROFILE": args.profile, "--plan": args.plan, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt,
-        "--rate": args.rate, "--set": args.set, "--scope": args.scope != "host", "--persist": args.persist,
-        "--reconnect": args.reconnect, "--allow-relogin": args.allow_relogin, "--end-sessions": args.end_sessions,
-        "--dry-run": args.dry_run, "--confirm-within": args.confirm_within is not None,
-        "--note": args.note,
-    }  # fmt: skip
-    for option, value in given.items():
-        if value:
-            raise InputError(
-                f"apply: --again writes what the journal has in force; it cannot be combined with {option}"
-            )
+    if option := first_given(args, *_NOT_AGAIN):
+        raise InputError(f"apply: --again writes what the journal has in force; it cannot be combined with {option}")
     found = again.write_again(console.say)
     with console.reader_may_leave():
         output.show_again(found, as_json=args.json)
@@ -182,13 +178,8 @@ def _saved_plan(args: argparse.Namespace) -> SavedPlan | None:
                 f"apply: {args.profile} is not a profile; to apply a saved plan, use --plan {args.profile}"
             )
         return None
-    given = {
-        "PROFILE": args.profile, "--role": args.role, "--netns": args.netns, "--rtt": args.rtt, "--rate": args.rate,
-        "--set": args.set, "--scope": args.scope != "host",
-    }  # fmt: skip
-    for option, value in given.items():
-        if value:
-            raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot be combined with {option}")
+    if option := first_given(args, *_IN_A_PLAN):
+        raise InputError(f"apply: --plan {args.plan} is the whole plan; it cannot be combined with {option}")
     if args.plan == STDIO:
         return saved_plan.parse(sys.stdin.buffer.read(saved_plan.MAX_BYTES + 1), "standard input", shipped_catalog())
     return saved_plan.load(args.plan, shipped_catalog())
@@ -230,6 +221,9 @@ def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
     from fabtune.tune.verify import verify
 
+    option = "" if args.profile else first_given(args, "--rtt", "--rate", "--set")
+    if option:
+        raise InputError(f"verify: {option} is for a profile's plan: give a PROFILE with it")
     check_namespace(args.netns)
     plan = plan_for(_asked(args))[0] if args.profile else None
     roles = roles_of(args.role)
@@ -251,6 +245,10 @@ def run_revert(args: argparse.Namespace) -> int:
     from fabtune.tune.undo import undo
 
     if args.unconfirmed:
+        if option := first_given(args, *_NOT_UNCONFIRMED):
+            raise InputError(
+                f"revert: --unconfirmed takes back what nobody confirmed; it cannot be combined with {option}"
+            )
         return (watcher.at_boot if args.unconfirmed == "once" else watcher.watch)(console.say)
     check_namespace(args.netns)
     report = undo(

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.cli import console, table
-from fabtune.errors import ExitCode
+from fabtune.cli.arguments import first_given
+from fabtune.errors import ExitCode, InputError
 from fabtune.measure.away import LOOKING, EndsSeen
 from fabtune.measure.look import Look, target_ends
 from fabtune.model import typed, units
@@ -48,6 +49,8 @@ class _Told:
 def run_why(args: argparse.Namespace) -> int:
     """Look, judge and say; exit 5 where nothing can be told, 1 where the target's host said nothing."""
     if args.end:
+        if option := first_given(args, "DEV", "--rate", "--watch"):
+            raise InputError(f"--end target looks at all sessions of this target; it cannot be combined with {option}")
         console.say(f"{LOOKING} {args.seconds:g} s ...")
         table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds, args.at)))))
         return ExitCode.DONE

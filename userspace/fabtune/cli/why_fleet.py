@@ -22,6 +22,8 @@ def run_on_fleet(args: argparse.Namespace) -> int:
     """Look on all hosts at once, judge and say; exit 5 where no pattern is told, 1 where a host said nothing."""
     if args.device or args.watch:
         raise InputError("--fleet looks once at all disks of all hosts: give it without DEV and without --watch")
+    if args.at is not None:
+        raise InputError("--fleet begins when its hosts are ready; it cannot be combined with --at")
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     hosts = inventory.load(args.fleet, loaded=False)
     many = f"{counted(len(hosts.initiators), 'initiator')} and {counted(len(hosts.targets), 'target')}"
