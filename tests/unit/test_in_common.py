@@ -194,8 +194,14 @@ def test_a_look_is_ready_before_its_instant_and_waits_for_it_unless_a_clock_is_w
 
     mine = TcpSocket("10.0.0.1", "10.0.0.2", 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 1 << 18, 1 << 18)
     group = SimpleNamespace(begin=lambda: done.append("begin"), stop=lambda: None, seen=lambda _: {}, missing=())
-    monkeypatch.setattr("time.time", lambda: 1e9)
-    monkeypatch.setattr("time.sleep", lambda left_s: done.append(f"wait {left_s:g}"))
+    clock = [1e9]
+
+    def sleep(left_s: float) -> None:
+        done.append(f"wait {left_s:g}")
+        clock[0] += left_s
+
+    monkeypatch.setattr("time.time", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", sleep)
     monkeypatch.setattr(sockets, "established", lambda _="": [mine])
     monkeypatch.setattr(targets, "groups", lambda: [SimpleNamespace(where={"portals": "10.0.0.1:3260"})])
     monkeypatch.setattr(look, "ConnectionGroup", lambda *_, **_unused: noted("ready", group))

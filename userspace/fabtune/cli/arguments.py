@@ -2,6 +2,7 @@
 """The parser of every verb, and argument types that several share."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar
@@ -100,12 +101,51 @@ def seconds_between(option: str, low_s: float, high_s: float, expected: str) -> 
     """Return the type of a time of `option` from `low_s` to `high_s` seconds, which an error calls `expected`."""
 
     def convert(text: str) -> float:
-        found = parse_ms(text, option) / 1e3
+        try:
+            found = parse_ms(text, option) / 1e3
+        except InputError:
+            # What a time is at all its own range shows, too.
+            found = math.nan
         if not low_s <= found <= high_s:
             raise InputError(f"{option} {text}: expected {expected}")
         return found
 
     return convert
+
+
+def plain_seconds(low_s: float, high_s: float, example: str) -> Callable[[str], float]:
+    """Return the type of seconds without a unit from `low_s` to `high_s`."""
+
+    def convert(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not low_s <= found <= high_s:
+            raise argparse.ArgumentTypeError(
+                f"'{text}': expected seconds from {low_s:.10g} to {high_s:.10g}, such as {example}"
+            )
+        return found
+
+    return convert
+
+
+def whole_between(low: int, high: int) -> Callable[[str], int]:
+    """Return the type of a whole number from `low` to `high`."""
+
+    def convert(text: str) -> int:
+        # No number of more digits is in the range, and Python refuses to read one of thousands.
+        if not text.isdecimal() or len(text) > len(str(high)) or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"'{text}': expected a whole number from {low} to {high}")
+        return int(text)
+
+    return convert
+
+
+# What QEMU and Python's generators take, and a record keeps.
+seed = whole_between(0, 2**63 - 1)
+# Until 2106, and no more than a program can sleep.
+unix_time = plain_seconds(0, 2**32 - 1, "what `date +%s` prints and some more")
 
 
 def add_look(parser: argparse.ArgumentParser, low_s: int, high_s: int) -> None:
@@ -115,7 +155,6 @@ def add_look(parser: argparse.ArgumentParser, low_s: int, high_s: int) -> None:
     parser.add_argument("--for", dest="seconds", type=kind, default=10.0, metavar="TIME", help=words)
 
 
-seconds = quantity(lambda text: parse_ms(text) / 1e3)
 milliseconds = quantity(parse_ms)
 bit_per_s = quantity(parse_bit_per_s)
 percent = quantity(parse_percent)

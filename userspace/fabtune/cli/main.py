@@ -131,7 +131,11 @@ def _run(argv: Sequence[str]) -> int:
     try:
         args = parse(argv)
         as_json = getattr(args, "json", False)
-        return int(handler(args.handler)(args))
+        run = handler(args.handler)
+        # Before all is imported Ctrl-C just ends it: within an import it can come out as another exception.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return int(run(args))
     except SystemExit as end:
         # argparse has printed help or version.
         return int(end.code or 0)

@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+import time
 
 import attrs
 
@@ -10,7 +11,7 @@ from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
-from fabtune.measure import capture, measurement, network, proof, recordfile, replay, workload_run
+from fabtune.measure import beat, capture, measurement, network, proof, recordfile, replay, workload_run
 from fabtune.measure.measurement import Measurement, Runnable
 from fabtune.measure.replay import Replay
 from fabtune.model.runrecord import PathTold, RunRecord
@@ -48,6 +49,8 @@ def _refuse_unused(args: argparse.Namespace) -> None:
             raise InputError(f"measure {args.workload}: needs `measure replay`: --trace")
         if args.claim and not args.capture:
             raise InputError(f"measure {args.workload}: --claim needs --capture, which it is checked against")
+    if args.at is not None and (ago_s := time.time() - args.at) > beat.FAR_S:
+        raise InputError(f"--at {args.at:.10g}: {ago_s:.0f} s ago by this host's clock; expected an instant to come")
 
 
 def asked_of(args: argparse.Namespace) -> Measurement:

@@ -4,6 +4,8 @@
 import argparse
 from pathlib import Path
 
+from fabtune.cli.arguments import plain_seconds, seed, whole_between
+
 # As lab/ has them; importing that takes longer than all the rest of `fabtune lab --help`.
 SUITES = ("trixie", "bookworm", "sid")
 DEBUG_KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
@@ -29,7 +31,10 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
     run = actions.add_parser("run", help="boot a guest, run a script in it as root and fetch its /results")
     _add_machine(run)
     run.add_argument(
-        "--timeout-s", type=float, default=600.0, help="wall time after which a guest counts as stalled (default: 600)"
+        "--timeout-s",
+        type=plain_seconds(1, 1e6, "600"),
+        default=600.0,
+        help="wall time after which a guest counts as stalled (default: 600)",
     )
     run.add_argument("--out", type=Path, metavar="DIR", help="directory for results and logs (default: discard them)")
     run.add_argument(
@@ -60,11 +65,17 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         help="accelerator for the real clock; with the virtual one, uml is many times as fast, and CPUs cost nothing",
     )  # fmt: skip
     parser.add_argument(
-        "--smp", type=int, default=1, metavar="N", help="number of vCPUs; with the virtual clock always 1"
+        "--smp",
+        type=whole_between(1, 255),
+        default=1,
+        metavar="N",
+        help="number of vCPUs; with the virtual clock always 1",
     )
-    parser.add_argument("--memory-mib", type=int, default=2048, metavar="N", help="memory in MiB (default: 2048)")
     parser.add_argument(
-        "--seed", type=int, default=1, metavar="N", help="seed of every random choice in the guest; uml has none"
+        "--memory-mib", type=whole_between(256, 32768), default=2048, metavar="N", help="memory in MiB (default: 2048)"
+    )
+    parser.add_argument(
+        "--seed", type=seed, default=1, metavar="N", help="seed of every random choice in the guest; uml has none"
     )
     parser.add_argument("--append", default="", metavar="WORDS", help="more words for the kernel's command line")
     parser.add_argument("--device", action="append", default=[], metavar="'-device X'", help="another QEMU option")

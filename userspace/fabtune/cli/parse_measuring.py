@@ -4,7 +4,19 @@
 import argparse
 from pathlib import Path
 
-from fabtune.cli.arguments import bit_per_s, count, counts, milliseconds, mtu_bytes, percent, seconds, sizes
+from fabtune.cli.arguments import (
+    bit_per_s,
+    count,
+    counts,
+    milliseconds,
+    mtu_bytes,
+    percent,
+    seconds_between,
+    seed,
+    sizes,
+    unix_time,
+    whole_between,
+)
 from fabtune.model.untouched import UNTOUCHED
 
 
@@ -28,7 +40,7 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument(
-        "--at", type=float, metavar="SECONDS", help="start the load when this host's clock reaches this UNIX time"
+        "--at", type=unix_time, metavar="SECONDS", help="start the load when this host's clock reaches this UNIX time"
     )
     parser.add_argument(
         "--capture", action="store_true", help="afterwards capture packets to prove what the session does"
@@ -38,9 +50,14 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace", type=Path, metavar="FILE", help="replay: the requests to send, as blktrace kept them"
     )
-    net = parser.add_argument_group("net")
+    _add_net(parser.add_argument_group("net"))
+    parser.set_defaults(handler="fabtune.cli.measure:run_measure")
+
+
+def _add_net(net: argparse._ArgumentGroup) -> None:
+    """Add what a test of just the network takes."""
     net.add_argument("--peer", metavar="HOST", help="the host that runs iperf3 --server")
-    net.add_argument("--port", type=int, default=5201, help="its port (default: 5201)")
+    net.add_argument("--port", type=whole_between(1, 65535), default=5201, help="its port (default: 5201)")
     net.add_argument(
         "--windows",
         type=sizes,
@@ -55,7 +72,6 @@ def _measure(parser: argparse.ArgumentParser) -> None:
         metavar="N[,N]",
         help="numbers of parallel connections to try (default: 1,4)",
     )
-    parser.set_defaults(handler="fabtune.cli.measure:run_measure")
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +80,15 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE[,VALUE]", help="change a parameter of the workload"
     )
-    parser.add_argument("--runtime", type=seconds, metavar="TIME", help="measure each step this long, such as 30s")
     parser.add_argument(
-        "--ramp", type=seconds, metavar="TIME", help="run the load this long before measuring, such as 6s"
+        "--runtime", type=seconds_between("--runtime", 1e-9, 1e6, "more than 0s, at most 1000000s"), metavar="TIME",
+        help="measure each step this long, such as 30s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ramp",
+        type=seconds_between("--ramp", 0, 1e6, "0s to 1000000s"),
+        metavar="TIME",
+        help="run the load this long before measuring, such as 6s",
     )
     parser.add_argument(
         "--rtt", type=milliseconds, metavar="TIME", help="round-trip time of the path, to compute the bound"
@@ -128,15 +150,16 @@ def _ab(parser: argparse.ArgumentParser) -> None:
         metavar="PAIRS",
         help="pairs of PROFILE_A with itself, measured first (default: 6)",
     )
-    parser.add_argument("--settle", type=seconds, default=2.0, metavar="TIME",
-                        help="wait this long after each switch (default: 2s)")  # fmt: skip
+    settle = seconds_between("--settle", 0, 86400, "0s to 86400s")
+    words = "wait this long after each switch (default: 2s)"
+    parser.add_argument("--settle", type=settle, default=2.0, metavar="TIME", help=words)
     parser.add_argument(
         "--target-host", default="", metavar="HOST", help="also switch the profile on the target HOST, over ssh"
     )
     parser.add_argument("--target-netns", default="", metavar="NAME", help="network namespace of the target's portals")
     parser.add_argument("--switch", default="", metavar="COMMAND",
                         help="run COMMAND PROFILE to switch, instead of apply and revert")  # fmt: skip
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the runs' order (default: a new one, printed)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="seed of the runs' order (default: a new one, printed)")
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="save the records in DIR (default: runs)"
     )

@@ -2,10 +2,9 @@
 """The arguments of the verbs that look at a host or the vocabulary; what runs them is imported when it does."""
 
 import argparse
-import math
 from pathlib import Path
 
-from fabtune.cli.arguments import ROLES, add_look, count
+from fabtune.cli.arguments import ROLES, add_look, count, plain_seconds, unix_time
 
 
 def configure(parser: argparse.ArgumentParser, verb: str) -> None:
@@ -42,7 +41,12 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
 def _stat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", nargs="*", metavar="DEV", help="only this disk, in detail, such as sda")
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--watch", type=_seconds, metavar="SECONDS", help="print what happened every so many seconds")
+    mode.add_argument(
+        "--watch",
+        type=plain_seconds(0.05, 86400, "1"),
+        metavar="SECONDS",
+        help="print what happened every so many seconds",
+    )
     mode.add_argument("--diff", nargs=2, type=Path, metavar=("A", "B"), help="compare two saved readings")
     mode.add_argument("--save", type=Path, metavar="FILE", help="save this reading for --diff")
     parser.add_argument("--count", type=count, metavar="N", help="with --watch: stop after N intervals")
@@ -50,16 +54,6 @@ def _stat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", action="store_true", help="this host is a target: show what it served, by initiator and LUN"
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.05 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"'{text}': expected seconds from 0.05 to 86400, such as 1")
-    return value
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +83,7 @@ def _why(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")
     at = "begin when this host's clock reaches this UNIX time, if that is within a minute; else at once"
-    parser.add_argument("--at", type=float, metavar="SECONDS", help=at)
+    parser.add_argument("--at", type=unix_time, metavar="SECONDS", help=at)
 
 
 def _whatif(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,7 @@ from fabtune.host.sessions import connection_counts
 from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
-from fabtune.measure.beat import off_beat, wait_until
+from fabtune.measure.beat import off_beat, wait_for_others
 from fabtune.measure.beside import Beside, Moved, OtherDisks
 from fabtune.measure.connection_group import ConnectionGroup, end_place
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now, host_number
@@ -82,7 +82,7 @@ class Look:
         """Look for `seconds` from `at_unix_s` on at each disk; `times` reads meanwhile.  Raises FabtuneError."""
         if self._host:
             # The other host looks as soon as it is reached.
-            wait_until(at_unix_s)
+            wait_for_others(at_unix_s)
         away = AwayEnd(self._host, seconds) if self._host else None
         try:
             self.prepare()
@@ -90,7 +90,7 @@ class Look:
             self._missing += [f"no fabstat: {why_not}"] if why_not else []
             if away:
                 away.wait_until_begun()
-            wait_until(at_unix_s)
+            wait_for_others(at_unix_s)
             self.begin()
             names = [one.name for one in self._disks]
             _sampled(self._groups, self._disks, seconds, partial(times.sample, names) if times else None)
@@ -306,7 +306,7 @@ def target_ends(seconds: float, at_unix_s: float | None = None, netns: str = "")
         )
     group = ConnectionGroup(TARGET, netns, found, alone=alone)
     try:
-        wait_until(at_unix_s)
+        wait_for_others(at_unix_s)
         group.begin()
         elapsed_s = _sampled([group], [], seconds)
         group.stop()

@@ -15,6 +15,7 @@ import attrs
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.measure import counters, fio, measured, paced_load
+from fabtune.measure.beat import wait_until
 from fabtune.measure.load_look import LoadLook
 from fabtune.measure.target import Target
 from fabtune.measure.watch import Watch, check_judge
@@ -253,7 +254,7 @@ def _run_step(
     samples: list[Sample] = []
     try:
         if begin_unix_s is not None:
-            _wait_until(begin_unix_s)
+            _wait_for(begin_unix_s)
         draft.note(begun_unix_s=time.time())
         # Our own generator sends at once; fio takes its time to start, which is no part of the load.
         if step.open_loop:
@@ -331,16 +332,10 @@ def _end_early(load: fio.Load, draft: Draft) -> None:
         draft.note(fio=error.document)
 
 
-def _wait_until(unix_s: float) -> None:
-    """Sleep until this host's clock shows `unix_s`.  Raises FabtuneError when it is past already."""
-    left_s = unix_s - time.time()
-    if left_s < 0:
-        raise FabtuneError(
-            f"ready {-left_s:.2f} s after the instant to begin at; give the hosts more time to get ready"
-        )
-    while left_s > 0:
-        time.sleep(left_s)
-        left_s = unix_s - time.time()
+def _wait_for(begin_unix_s: float) -> None:
+    """Return at the instant to begin at.  Raises FabtuneError where that is past: the other hosts have begun."""
+    if late_s := wait_until(begin_unix_s):
+        raise FabtuneError(f"ready {late_s:.2f} s after the instant to begin at; give the hosts more time to get ready")
 
 
 def _take_document(step: LoadStep, load: fio.Load, draft: Draft) -> None:
