@@ -455,7 +455,7 @@ def test_the_command_tells_lines_publishes_and_ends_with_3_where_something_is_no
 
 
 @pytest.mark.parametrize(
-    ("ends", "code", "stays"), [(None, 0, False), (KeyboardInterrupt, 130, False), (OSError, 1, True)]
+    ("ends", "code", "stays"), [(None, 0, False), (KeyboardInterrupt, 0, False), (OSError, 1, True)]
 )
 def test_a_watch_that_was_ended_leaves_no_metrics_behind_and_one_that_failed_does(
     host: Path, monkeypatch: pytest.MonkeyPatch, ends: type[BaseException] | None, code: int, stays: bool
@@ -475,6 +475,20 @@ def test_a_watch_that_was_ended_leaves_no_metrics_behind_and_one_that_failed_doe
     monkeypatch.setattr(time, "sleep", sleep)
     assert main(["guard", "--for", "3s", "--every", "1s"]) == code
     assert (tree.ROOT / "run/fabtune/guard.json").exists() == stays
+
+
+def test_ctrl_c_ends_a_watch_as_the_end_of_its_time_does(
+    host: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is how one stops watching: nothing is taken back, and what is not as applied is in the exit code."""
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    hosttree.put(host / _PROBING, "2")
+    monkeypatch.setattr(time, "sleep", interrupted)
+    assert main(["guard"]) == 3
+    assert "interrupted" not in capsys.readouterr().err
 
 
 def test_a_watch_may_begin_before_anything_is_applied(

@@ -49,6 +49,12 @@ def test_guard_runs_before_anything_is_applied_and_whatever_ended_it() -> None:
     assert "Condition" not in unit and "Restart=always" in unit
 
 
+def test_a_guard_that_is_stopped_has_not_failed() -> None:
+    """It says with 3 that something is not as applied then; a stop before it watches is 130."""
+    unit = (TOP / "userspace/systemd/fabtune-guard.service").read_text()
+    assert "\nSuccessExitStatus=3 130\n" in unit
+
+
 @pytest.mark.parametrize("name", ["fabtune-apply.service", "fabtune-apply-sessions.service"])
 def test_what_is_written_again_is_tried_again_only_where_that_may_help(name: str) -> None:
     unit = (TOP / "userspace/systemd" / name).read_text()

@@ -2,6 +2,7 @@
 """The verb ``guard``: a watch over what was applied, for a service or a terminal."""
 
 import argparse
+import contextlib
 import json
 import os
 import time
@@ -19,13 +20,9 @@ _PREFIX = {True: "<4>", False: "<5>"}
 def run_guard(args: argparse.Namespace) -> int:
     """Watch until a signal, or for a time: then exit 3 where something is not as applied."""
     guard = Guard(heal=args.heal)
-    try:
-        # A reader who leaves ends it: nobody would hear what it tells.
-        with console.reader_may_leave():
-            _watch(guard, args)
-    except KeyboardInterrupt:
-        guard.end()
-        raise
+    # A stop is the usual end, and a reader who leaves ends it: nobody would hear what it tells.
+    with contextlib.suppress(KeyboardInterrupt), console.reader_may_leave():
+        _watch(guard, args)
     guard.end()
     return ExitCode.DRIFT if guard.uneasy else ExitCode.DONE
 
