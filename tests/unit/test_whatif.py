@@ -393,3 +393,26 @@ def test_what_limits_now_is_what_why_says(
         assert way["now_limiter"] == one.first.limiter
         if way["bytes_per_s"] == pytest.approx(way["now_bytes_per_s"], rel=0.01):
             assert way["limiter"] == one.first.limiter
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("iscsi.tcp_windo=0", "did you mean 'iscsi.tcp_window'?"),
+        ("foo:iscsi.tcp_window=1", "found the end 'foo', expected one of"),
+        ("iscsi.cmds_max=7e9", "iscsi.cmds_max=7e9"),
+        ("./nosuch.toml", "nosuch.toml"),
+        ("wann sda", "wann: no such block device, and no profile (did you mean 'wan'?); profiles: "),
+        ("wan wann", "wann: no such block device, and no profile"),
+        ("sda", "whatif sda: no profile and no NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_a_look_that_takes_ten_seconds(
+    line: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1), monkeypatch)
+    (tmp_path / "sys/block/sda").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "sys/class/block/sda").mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(whatif, "Look", lambda *_: pytest.fail("it looked"))
+    assert main.main(["whatif", *line.split()]) == 2
+    assert says in capsys.readouterr().err

@@ -14,7 +14,7 @@ from fabtune.model.document import Json
 from fabtune.model.foretell import UNKNOWN, Foretold, Together, foretell, of_one_line
 from fabtune.model.observation import Observation
 from fabtune.tune import lift
-from fabtune.tune.asked import Asked, asked, sorted_out
+from fabtune.tune.asked import Asked, asked, check_words, sorted_out
 from fabtune.why.judging import Share, judged
 from fabtune.why.limiter import CANNOT_TELL
 
@@ -37,6 +37,8 @@ def run_whatif(args: argparse.Namespace) -> int:
     """Look, foretell and say; exit 5 where a direction has no figure, or nothing moved, 1 as `why` does."""
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     changes, devices = sorted_out(args.word)
+    # Before a look, which takes its time.
+    check_words(changes, devices)
     if not changes:
         raise InputError(f"whatif {' '.join(devices)}: no profile and no NAME=VALUE; what is to be different?")
     look = Look(devices, args.target_netns, args.target_host)

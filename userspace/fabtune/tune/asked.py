@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import attrs
 
@@ -10,7 +11,8 @@ from fabtune.catalog import profile as profiles
 from fabtune.catalog.tunable import UNITS, Catalog, Tunable, Value, shipped_catalog
 from fabtune.errors import InputError
 from fabtune.facts.collect import Reading
-from fabtune.model import formula, units
+from fabtune.host import blocks
+from fabtune.model import formula, typed, units
 from fabtune.model.change import KNOWN, Change, present
 from fabtune.model.device import Device
 from fabtune.model.observation import ENDS, Observation
@@ -30,6 +32,22 @@ def sorted_out(words: Iterable[str]) -> tuple[list[str], list[str]]:
     known = profiles.available()
     changes = [word for word in words if "=" in word or word in known or word.endswith(".toml")]
     return changes, [word for word in words if word not in changes]
+
+
+def check_words(changes: Iterable[str], devices: Iterable[str]) -> None:
+    """Raise InputError for a word that cannot be asked of any session, or names nothing here."""
+    catalog, known = shipped_catalog(), profiles.available()
+    for word in devices:
+        if not (Path("/dev", word).exists() or blocks.directory(word).exists()):
+            raise InputError(
+                f"{word}: no such block device, and no profile{typed.suggestion(word, known)}; "
+                f"profiles: {', '.join(sorted(known))}"
+            )
+    for word in changes:
+        if "=" in word:
+            _single(word, catalog)
+        else:
+            profiles.load_profile(word, catalog)
 
 
 def asked(words: Sequence[str], seen: Observation) -> Asked:
