@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Numbers that no clock, port or guest has, and Ctrl-C before or after a verb: no traceback, a range is named."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -39,6 +41,12 @@ AT = "expected seconds from 0 to 4294967295"
         ("why --for 0", "--for 0: expected 1s to 3600s"),
         ("guard --for 0", "--for 0: expected 1ms to 10000000s"),
         ("apply wan --confirm-within 0", "--confirm-within 0: expected 5s to 86400s"),
+        ("ab a b xdd --on /tmp --pairs -2", "--pairs -2: expected 2 or more"),
+        ("ab a b xdd --on /tmp --pairs 0", "--pairs 0: expected 2 or more"),
+        ("ab a b xdd --on /tmp --calibrate -2", "--calibrate -2: expected 0 or more"),
+        ("ab a b xdd --on /tmp --pairs 3", "--pairs 3: expected an even number"),
+        ("lab run", "the following arguments are required: SCRIPT;"),
+        ("plan wan --rtt 50ms --rate 1gbit --set io_size=0", "fabtune: --set io_size=0: expected above 0: "),
     ],
 )
 def test_what_is_out_of_range_is_bad_usage_and_the_range_is_named(
@@ -47,6 +55,25 @@ def test_what_is_out_of_range_is_bad_usage_and_the_range_is_named(
     monkeypatch.chdir(tmp_path)
     assert main(words.split()) == ExitCode.USAGE
     assert says in capsys.readouterr().err
+
+
+def test_only_who_lacks_the_right_to_the_journal_is_told_to_be_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "state").write_text("no directory\n")
+    monkeypatch.setenv("FABTUNE_STATE_DIR", str(tmp_path / "state"))
+    for words in (["history"], ["revert"], ["guard", "--for", "1ms"]):
+        assert main(words) == ExitCode.FAILED
+        said = capsys.readouterr().err
+        assert str(tmp_path / "state") in said and "as root" not in said
+    monkeypatch.setenv("FABTUNE_STATE_DIR", str(tmp_path / "other"))
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(tmp_path / "other"))
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    assert main(["history"]) == ExitCode.FAILED
+    assert "Permission denied; run as root" in capsys.readouterr().err
 
 
 def test_a_wait_ends_when_the_clock_shows_the_instant_and_says_how_long_ago_that_was(

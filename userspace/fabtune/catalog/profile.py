@@ -25,6 +25,8 @@ DEFAULT = "default"
 _DEFAULTS_OF = {
     ("sysctl", "netns"): "the kernel's", ("sysctl", "host"): "the kernel's", ("record", "record"): "open-iscsi's",
 }  # fmt: skip
+# What a formula says of a zero in its way.
+_DIVIDES = "divides by zero"
 # Includes in a row, and files that one profile may be made of in all.
 _MAX_DEPTH, _MAX_FILES = 8, 16
 
@@ -103,7 +105,7 @@ class Profile:
         known = {**host, **overrides}
         left = {name: one for name, one in self.parameters.items() if name not in overrides}
         while ready := [name for name, one in left.items() if not needs(one.default, known)]:
-            known |= {name: self._evaluated(left.pop(name), known) for name in ready}
+            known |= {name: self._evaluated(left.pop(name), known, overrides) for name in ready}
         self._refuse_circles({name: needs(one.default, known) for name, one in left.items()})
         return {name: known[name] for name in self.parameters if name in known}
 
@@ -111,10 +113,13 @@ class Profile:
         """Raise InputError if the profile has no parameter `name`."""
         typed.one_of(name, self.parameters, f"profile '{self.name}'", "parameter")
 
-    def _evaluated(self, parameter: Parameter, known: Mapping[str, float]) -> float:
+    def _evaluated(self, parameter: Parameter, known: Mapping[str, float], overrides: Mapping[str, float]) -> float:
         try:
             return formula.evaluate(parameter.default, known, parameter.where)
         except InputError as error:
+            zeros = sorted(name for name in formula.variables(parameter.default) if overrides.get(name) == 0)
+            if zeros and _DIVIDES in str(error):
+                raise InputError(f"--set {zeros[0]}=0: expected above 0: {error}") from None
             # The default may be an included profile's, the value that it cannot use this one's.
             raise error if str(self.path) in str(error) else InputError(f"{self.path}: {error}") from None
 
@@ -263,7 +268,7 @@ def _check_formula(text: str, variables: Mapping[str, float], where: str) -> Non
     try:
         formula.evaluate(text, variables, where)
     except InputError as error:
-        if "divides by zero" not in str(error):
+        if _DIVIDES not in str(error):
             raise
 
 

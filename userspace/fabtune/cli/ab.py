@@ -40,11 +40,13 @@ def _most_pairs(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> None:
     pairs, least = _most_pairs(args), judgement.LEAST_LOOKED_AT
-    for option, value in (("--pairs", pairs), ("--calibrate", args.calibrate)):
-        if value % interleave.PAIRS_PER_BLOCK or value < 0:
-            raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")
     if pairs < 2:
         raise InputError(f"--pairs {pairs}: expected 2 or more; a verdict needs {judgement.LEAST}")
+    if args.calibrate < 0:
+        raise InputError(f"--calibrate {args.calibrate}: expected 0 or more")
+    for option, value in (("--pairs", pairs), ("--calibrate", args.calibrate)):
+        if value % interleave.PAIRS_PER_BLOCK:
+            raise InputError(f"{option} {value}: expected an even number of pairs, since they come in ABBA blocks")
     if args.until and pairs < least:
         raise InputError(f"--pairs {pairs}: with --until decided, expected the most that may be run, {least} or more")
     if args.switch and (args.target_host or args.target_netns):

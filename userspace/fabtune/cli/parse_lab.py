@@ -42,7 +42,9 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
         help="boot with systemd, and keep what the guest writes in FILE (created if missing) for the next boot",
     )  # fmt: skip
     run.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run in the guest")
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    rest = run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
+    # argparse would name it beside a SCRIPT that is missing.
+    rest.required = False
     run.set_defaults(handler="fabtune.cli.lab:run_job")
     shell = actions.add_parser("shell", help="enter a running guest with the WAN topology up")
     _add_machine(shell)

@@ -91,6 +91,12 @@ def _open(path: Path, flags: int) -> int:
     return _checked(fd, path, stat.S_ISREG)
 
 
+def _unusable(what: str, error: OSError) -> FabtuneError:
+    """Return `error` in words; being root helps only who lacks a right."""
+    root = "run as root or " if error.errno in (errno.EACCES, errno.EPERM) else ""
+    return FabtuneError(f"{what}: {error.strerror}; {root}set FABTUNE_STATE_DIR")
+
+
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
     """Hold the state directory for this process alone.  Raises FabtuneError if another one has it."""
@@ -102,9 +108,7 @@ def locked() -> Iterator[None]:
         os.close(_directory(directory / "journal"))
         fd = _open_lock(directory)
     except OSError as error:
-        raise FabtuneError(
-            f"state directory {directory}: {error.strerror}; run as root or set FABTUNE_STATE_DIR"
-        ) from error
+        raise _unusable(f"state directory {directory}", error) from error
     try:
         _take_lock(fd)
         with contextlib.suppress(OSError):
@@ -323,7 +327,7 @@ def files_as_they_are() -> frozenset[tuple[str, int, int]]:
     except FileNotFoundError:
         return frozenset()
     except OSError as error:
-        raise FabtuneError(f"journal {error.filename}: {error.strerror}; run as root") from error
+        raise _unusable(f"journal {error.filename}", error) from error
 
 
 def transactions() -> list[Transaction]:
@@ -343,7 +347,7 @@ def transactions() -> list[Transaction]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise FabtuneError(f"journal {error.filename}: {error.strerror}; run as root") from error
+        raise _unusable(f"journal {error.filename}", error) from error
     # A crash during the very first line leaves a file without one, and nothing was written then.
     return [transaction for transaction in found if transaction.begun]
 
