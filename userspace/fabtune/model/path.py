@@ -7,6 +7,8 @@ from dataclasses import dataclass
 # Bytes of headers in a full TCP segment: TCP 20, timestamps 12, and IPv4 20 or IPv6 40.
 _OVER_IPV4, _OVER_IPV6 = 52, 72
 _MATHIS = 0.7
+# From this share of a bound on a change gains nothing that could be measured.
+_AT_BOUND = 0.97
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
 # of a rate that netem or another shaper of Linux keeps the header alone.
 ETHERNET_FRAMING, LINUX_FRAMING = 38, 14
@@ -87,6 +89,11 @@ def sendable_bytes(io_bytes: int, bursts: Bursts) -> int:
     """Return how much of a write of `io_bytes` may be under way at once: what needs no leave, or what R2Ts ask for."""
     unasked = unsolicited_bytes(io_bytes, bursts)
     return max(unasked, min(io_bytes - unasked, bursts.outstanding_r2t * bursts.max_burst_bytes))
+
+
+def is_at_bound(carried: float, bound: float) -> bool:
+    """Tell whether a rate is so near its bound that nothing but the bound holds it."""
+    return carried >= _AT_BOUND * bound
 
 
 def bound_bytes_per_s(

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from fabtune.model.judgement import Verdict
+from fabtune.model.path import is_at_bound
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
-# A rate this near its bound is held by the bound; a bound this near the link's goodput is the link's.
-_AT_BOUND, _AT_LINK = 0.95, 0.98
+# A bound this near the link's goodput is the link's.
+_AT_LINK = 0.98
 _LINK, _DISK, _QUEUE = "the link", "the target's disk", "queue depth and round trip"
 _UNLIKE_TOLD = "nothing of the path as it was told, which allows less"
 # So many groups of places are named; of more, their number.
@@ -230,9 +231,10 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     """Return what holds `name` now, point by point."""
     said = []
     bounds = _LINK, _DISK, _QUEUE, _UNLIKE_TOLD
+    held = [one for one in reached if is_at_bound(one.share, 1.0)]
     groups: tuple[tuple[str, list[Reach]], ...] = (
-        *((by, [one for one in reached if one.share >= _AT_BOUND and one.by == by]) for by in bounds),
-        ("something else, for `fabtune why` to name", [one for one in reached if one.share < _AT_BOUND]),
+        *((by, [one for one in held if one.by == by]) for by in bounds),
+        ("something else, for `fabtune why` to name", [one for one in reached if one not in held]),
     )
     for what, some in groups:
         if some:

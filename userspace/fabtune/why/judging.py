@@ -10,6 +10,7 @@ import attrs
 
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import WAYS, Observation
+from fabtune.model.path import is_at_bound
 from fabtune.why import limiters as package
 from fabtune.why.limiter import CANNOT_TELL, OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
@@ -17,8 +18,8 @@ from fabtune.why.request_time import Part, parts_of
 
 # A direction with less than this share of the disk's bytes is not looked at by itself.
 _MINOR = 0.01
-# From here on a change gains nothing that could be measured.
-_AT_BOUND, _NEARLY_ALL, _LINE = 0.97, 0.9, "line"
+# So much of the time, and the line is full although its rate is not known.
+_NEARLY_ALL, _LINE = 0.9, "line"
 # A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk: of the time
 # in which the load asks for something, and worth a change.
 _TELLING = 0.15
@@ -71,7 +72,7 @@ class Judged:
     def at_the_bound(self) -> bool:
         """Whether the line carries so much that no setting gains anything worth a change."""
         carried = max(self.bytes_per_s, self.session_bytes_per_s)
-        known = self.goodput_bytes_per_s is not None and carried >= _AT_BOUND * self.goodput_bytes_per_s
+        known = self.goodput_bytes_per_s is not None and is_at_bound(carried, self.goodput_bytes_per_s)
         return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
 
     @property
