@@ -115,11 +115,11 @@ def test_the_law_of_each_curve_is_its_own_where_they_differ() -> None:
     plot = figure.Plot("rtt", "mb_per_s", "loss", {"10ms": 10.0, "20ms": 20.0}, log=False)
     found = figure._laws(rows, plot)
     assert [(one.name, one.points[0], one.points[-1]) for one in found] == [
-        ("one Reno connection (Mathis), 1%", (10.0, 4.0), (20.0, 2.0)),
-        ("one Reno connection (Mathis), 4%", (10.0, 2.0), (20.0, 1.0)),
+        ("one Reno connection (Sandia's 0.7), 1%", (10.0, 4.0), (20.0, 2.0)),
+        ("one Reno connection (Sandia's 0.7), 4%", (10.0, 2.0), (20.0, 1.0)),
     ]
     (alike,) = figure._laws(rows[:2], plot)
-    assert alike.name == "one Reno connection (Mathis)"
+    assert alike.name == "one Reno connection (Sandia's 0.7)"
 
 
 def grid(**more: float | str | None) -> list[dict[str, float | str | None]]:

@@ -11,7 +11,8 @@ from fabtune.experiment.settings import OF_WORKLOAD, parse_settings
 from fabtune.host.targets.lio import KIND
 from fabtune.lab import iscsi_initiator, topology
 from fabtune.measure import workload
-from fabtune.model.path import NetworkPath
+from fabtune.model.capacity import loss_bytes_per_s
+from fabtune.model.path import MATHIS, SANDIAS, NetworkPath, reno_bytes_per_s
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "Documentation/studies.md").read_text()
@@ -91,8 +92,18 @@ def test_sandias_settings_are_those_that_it_published(monkeypatch: pytest.Monkey
 
 def test_mathis_as_in_sandia_s_formula() -> None:
     path = NetworkPath(0.05, 25e6)
-    assert path.mathis_bytes_per_s(1e-4) == pytest.approx(0.7 * 1448 / (0.05 * 0.01))
-    assert path.mathis_bytes_per_s(0) == float("inf") == NetworkPath(0, 25e6).mathis_bytes_per_s(1e-4)
+    assert path.sandias_reno_bytes_per_s(1e-4) == pytest.approx(0.7 * 1448 / (0.05 * 0.01))
+    assert path.sandias_reno_bytes_per_s(0) == float("inf") == NetworkPath(0, 25e6).sandias_reno_bytes_per_s(1e-4)
+
+
+@pytest.mark.parametrize("loss", [1e-4, 1e-3, 0.01])
+def test_sandia_s_line_and_the_model_s_are_one_law_and_differ_by_its_constant_alone(loss: float) -> None:
+    """A page's "one Reno connection (Mathis)" lay at 57 % of what `whatif` has for one, and did not say why."""
+    sandias, models = NetworkPath(0.05, 25e6).sandias_reno_bytes_per_s(loss), loss_bytes_per_s(1448, 0.05, loss, "reno")
+    assert (sandias, models) == tuple(reno_bytes_per_s(1448, 0.05, loss, constant) for constant in (SANDIAS, MATHIS))
+    assert sandias / models == pytest.approx(0.7 / 1.22)
+    told = (TOP / "Documentation/wan.md").read_text()
+    assert f"{SANDIAS:g} MSS / (RTT √p)" in told and f"{MATHIS:g} in the place of {SANDIAS:g}" in told
 
 
 def test_without_offloads_no_device_joins_frames(monkeypatch: pytest.MonkeyPatch) -> None:

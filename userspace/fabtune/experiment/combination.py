@@ -190,7 +190,7 @@ def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Poi
     # Requests of several sizes, or through the page cache, are bound by the line alone.
     bound = checks.bound(taken, step, op) or network.goodput_bytes_per_s
     share = point.number("mb_per_s") * 1e6 / bound
-    reno = network.mathis_bytes_per_s(point.number("loss"))
+    reno = network.sandias_reno_bytes_per_s(point.number("loss"))
     if reno < bound:
         point |= {"mathis_mb_per_s": round(reno / 1e6, 2)}
     return point | {"bound_mb_per_s": round(bound / 1e6, 2), "fraction_of_bound": round(share, 4)}

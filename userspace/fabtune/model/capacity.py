@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from fabtune.model.path import Bursts, write_round_trips
+from fabtune.model.path import Bursts, reno_bytes_per_s, write_round_trips
 
 # Of a receive buffer, the window: tcp_win_from_space() with the scaling ratio that full super-packets settle at
 # (Linux 6.6 on); before that half, or three quarters, as tcp_adv_win_scale says.
@@ -29,8 +29,6 @@ _SUPER_BYTES, _SUPER_S = 65536, 4 / 1024
 _MANAGEMENT_COMMANDS = 15
 # A TCP window field's largest value.
 _WINDOW_FIELD = 65535
-# Mathis et al. 1997, periodic loss, an acknowledgement for each segment: sqrt(3/2).
-_MATHIS = 1.22
 # RFC 9438, section 5.2, formula 6 with these constants.
 _CUBIC, _CUBIC_C, _CUBIC_BETA = 1.054, 0.4, 0.7
 # What bbr does not take for congestion (Cardwell et al. 2016, figure 8: full rate up to about this share).
@@ -186,7 +184,7 @@ def loss_bytes_per_s(mss_bytes: int, rtt_s: float, loss: float, algorithm: str) 
         return math.inf
     if algorithm == "bbr":
         return math.inf if loss < _BBR_LOSS else 0.0
-    reno = _MATHIS * mss_bytes / (rtt_s * math.sqrt(loss))
+    reno = reno_bytes_per_s(mss_bytes, rtt_s, loss)
     if algorithm != "cubic":
         return reno
     return max(reno, _CUBIC * mss_bytes / (math.pow(rtt_s, 0.25) * math.pow(loss, 0.75)))

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 # Bytes of headers in a full TCP segment: TCP 20, timestamps 12, and IPv4 20 or IPv6 40.
 _OVER_IPV4, _OVER_IPV6 = 52, 72
-_MATHIS = 0.7
+# One Reno connection carries C MSS / (RTT sqrt(p)) (Mathis et al. 1997): C is sqrt(3/2) with periodic loss and an
+# acknowledgement for each segment.  Sandia's study has a smaller one.
+MATHIS, SANDIAS = 1.22, 0.7
 # From this share of a bound on a change gains nothing that could be measured.
 _AT_BOUND = 0.97
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
@@ -42,13 +44,9 @@ class NetworkPath:
         """Bytes in flight that fill the path: rate times round trip."""
         return self.rtt_s * self.rate_bytes_per_s
 
-    def mathis_bytes_per_s(self, loss: float) -> float:
-        """Return what one Reno connection carries where a share `loss` of its packets is lost at random.
-
-        Mathis et al. 1997 with the constant of Sandia's study, formula (2): 0.7 MSS / (RTT sqrt(p)).
-        """
-        rtts_s = self.rtt_s * math.sqrt(loss)
-        return _MATHIS * (self.mtu - self.header_bytes) / rtts_s if rtts_s else math.inf
+    def sandias_reno_bytes_per_s(self, loss: float) -> float:
+        """Return what one Reno connection carries by formula (2) of Sandia's study, which is less than the model's."""
+        return reno_bytes_per_s(self.mtu - self.header_bytes, self.rtt_s, loss, SANDIAS)
 
     @property
     def goodput_bytes_per_s(self) -> float:
@@ -89,6 +87,12 @@ def sendable_bytes(io_bytes: int, bursts: Bursts) -> int:
     """Return how much of a write of `io_bytes` may be under way at once: what needs no leave, or what R2Ts ask for."""
     unasked = unsolicited_bytes(io_bytes, bursts)
     return max(unasked, min(io_bytes - unasked, bursts.outstanding_r2t * bursts.max_burst_bytes))
+
+
+def reno_bytes_per_s(mss_bytes: int, rtt_s: float, loss: float, constant: float = MATHIS) -> float:
+    """Return what one Reno connection carries where a share `loss` of its packets is lost at random."""
+    rtts_s = rtt_s * math.sqrt(loss)
+    return constant * mss_bytes / rtts_s if rtts_s else math.inf
 
 
 def is_at_bound(carried: float, bound: float) -> bool:

@@ -42,7 +42,7 @@ _FIGURES = (
     Column("verdict", "verdict"),
     Column("decided by", DECIDED_BY),
     Column("of", "fraction_of_bound", "bound", percent),
-    Column("Mathis", "mathis_mb_per_s", "MB/s", decimals(1)),
+    Column("Sandia's Reno", "mathis_mb_per_s", "MB/s", decimals(1)),
     Column("slowest", "slowest_mb_per_s", "MB/s", decimals(2)),
     Column("fastest", "fastest_mb_per_s", "MB/s", decimals(2)),
     Column("slowest", "slowest_share", "of mean", percent),
@@ -288,13 +288,13 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
 
 
 def _laws(rows: Sequence[PointRow], plot: Plot) -> list[Series]:
-    """Return Mathis' curve where packets are lost: once where all curves of a drawing have it in common."""
+    """Return Sandia's curve where packets are lost: once where all curves of a drawing have it in common."""
     lossy: dict[str, list[PointRow]] = {}
     for row in rows:
         if row.get(_MATHIS) is not None:
             lossy.setdefault(str(row[plot.series]) if plot.series else "", []).append(row)
     found = {name: _power_law(_curve(mine, _MATHIS, plot)) for name, mine in lossy.items()}
-    of_all = "one Reno connection (Mathis)"
+    of_all = "one Reno connection (Sandia's 0.7)"
     if len(set(found.values())) < 2:
         return [Series(of_all, law, "bound", look=None) for law in set(found.values())]
     return [Series(f"{of_all}, {name}", law, "bound", look=None) for name, law in found.items()]
