@@ -220,6 +220,61 @@ def test_a_lint_rule_is_one_file(tree: Tree, tmp_path: Path) -> None:
     assert len(tree.touched) == 1
 
 
+TARGET = '''
+"""A target that only the tests have."""
+
+from fabtune.host.targets.kind import Kind
+
+
+class _Mine(Kind):
+    name, title = "mine", "my target"
+    scopes, group = ("mine-target",), "mine-target"
+    offers = {"mine.burst": "MaxBurstLength", "mine.window": "cmdsn_depth"}
+
+
+KIND = _Mine()
+'''
+OFFERED = """
+[{name}]
+summary = "{name} this target offers"
+why = "both ends agree on the smaller value"
+backend = "attribute"
+key = "{name}"
+scope = "mine-target"
+type = "int"
+minimum = 1
+default = 65536
+effect = "reconnect"
+roles = ["target"]
+persist = "none"
+persist_why = "it forgets"
+source = "a stranger"
+"""
+ASKING = """
+import gzip, json, sys
+from fabtune.model import typed
+from fabtune.model.observation import Observation
+from fabtune.tune.asked import asked
+from fabtune.why.judging import every_limiter
+kept = json.loads(gzip.open(sys.argv[1]).read())
+wanted = asked(["mine.burst=1048576", "mine.window=64"], typed.STRICT.read(Observation, kept["depth1"], "kept"))
+print(*(change.tunable for change in wanted.changes), wanted.unknown, end=" ")
+print(*(one.name for one in every_limiter() if {"mine.burst", "mine.window"} & set(one.lifts)))
+"""
+
+
+def test_a_kind_of_target_is_one_file_beside_its_tunables_which_why_and_whatif_know(tree: Tree) -> None:
+    tree.write("userspace/fabtune/host/targets/mine.py", TARGET)
+    tree.write("tunables/mine.toml", "".join(OFFERED.format(name=name) for name in ("burst", "window")))
+    assert "mine-target" in shown(tree.fabtune("explain", "mine.burst"))
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING, TOP / "tests/unit/data/observations.json.gz"],
+        env=os.environ | {"PYTHONPATH": str(tree.top / "userspace")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert shown(done) == "MaxBurstLength cmdsn_depth () r2t command-window"
+    assert len(tree.touched) == 2
+
+
 LIMITER = '''
 """What a stranger takes for the reason."""
 

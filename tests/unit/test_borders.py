@@ -85,7 +85,6 @@ def test_nothing_is_decided_by_the_name_of_a_fabric_or_a_target_outside_its_own_
 # The floors that speak of single tunables: what limits and what lifts it, what is dangerous, what a session would do.
 _OF_TUNABLES = {
     "lint/rules", "why/limiters", "host/targets",
-    "model/change.py", "model/session_model.py",  # what the model knows how to change, and what that does
     "tune/verify.py",  # who else is known to write a tunable
 }  # fmt: skip
 

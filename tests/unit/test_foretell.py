@@ -69,10 +69,10 @@ def test_what_may_lift_what_is_not_seen_from_here_stays_open() -> None:
 def test_a_buffer_that_holds_no_more_than_r2ts_ask_for_holds_nothing_back() -> None:
     kept = gzip.decompress((Path(__file__).parent / "data/observations-100mbit.json.gz").read_bytes())
     seen = typed.STRICT.read(Observation, json.loads(kept)["both-r2t-wmem-write"], "")
-    bursts = {"initial_r2t": 0.0, "immediate_data": 1.0, "first_burst": 262144.0, "max_burst": 1048576.0}
-    lifted = {Change(end, f"{kind}.{name}"): value for end, kind in (("initiator", "iscsi"), ("target", "lio"))
-              for name, value in {**bursts, "max_outstanding_r2t": 16.0}.items()}  # fmt: skip
-    found = _foretold(seen, lifted)
+    bursts = {"initial_r2t": "No", "immediate_data": "Yes", "first_burst": "262144", "max_burst": "1048576"}
+    words = [f"{kind}.{name}={value}" for kind in ("iscsi", "lio")
+             for name, value in {**bursts, "max_outstanding_r2t": "16"}.items()]  # fmt: skip
+    found = _foretold(seen, asked(words, seen).changes)
     # 7.63 MB/s were measured.
     assert found.bytes_per_s == pytest.approx(7.63e6, rel=0.03) and found.first.limiter == "send-buffer"
 

@@ -73,6 +73,41 @@ def test_what_is_there_already_at_an_end_that_is_not_seen_changes_nothing_either
     assert one.bytes_per_s == pytest.approx(one.now_bytes_per_s)
 
 
+_OF_LIO, _OF_TGT = (
+    f"{kind}.first_burst=262144 {kind}.max_burst=1048576 {kind}.initial_r2t=No {kind}.{commands}=128".split()
+    for kind, commands in (("lio", "default_cmdsn_depth"), ("tgt", "max_queue_cmd"))
+)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_a_target_offers_brings_the_same_whatever_kind_it_is(both: bool) -> None:
+    """Of tgt all was "not in the model"."""
+    mine = ["iscsi.first_burst=262144", "iscsi.max_burst=1048576", "iscsi.initial_r2t=No"] if both else []
+    of_lio, of_tgt = (_after(_seen("r2t-write", 12.5e6), *mine, *theirs) for theirs in (_OF_LIO, _OF_TGT))
+    assert of_lio == of_tgt
+    assert not both or (of_lio[0].bytes_per_s or 0.0) > 1.2 * of_lio[0].now_bytes_per_s
+    assert asked(_OF_TGT, _seen("r2t-write")).unknown == ()
+
+
+def test_what_kinds_of_target_do_not_have_alike_is_left_out_where_several_are_spoken_of() -> None:
+    """`lan` speaks of each kind, and LIO's number of R2Ts was counted on whatever target was there."""
+    seen = _seen("r2t-write", 12.5e6)
+    wanted = asked(["lan"], seen)
+    at_target = {change.tunable: value for change, value in wanted.changes.items() if change.end == "target"}
+    assert at_target["MaxBurstLength"] == 1 << 20 and "MaxOutstandingR2T" not in at_target
+    assert wanted.untold == ("lio.max_outstanding_r2t",)
+    assert any("the other end offers the same" in note for one in foretell(seen, wanted.changes) for note in one.notes)
+    # Who names one kind alone says which it is, and two values of one thing are no value.
+    assert asked(["lio.max_outstanding_r2t=16"], seen).untold == ()
+    assert asked(["lio.max_burst=1MiB", "tgt.max_burst=64KiB"], seen).untold == ("lio.max_burst", "tgt.max_burst")
+
+
+def test_an_acl_s_command_window_goes_before_its_portal_group_s_in_whatever_order_they_are_told() -> None:
+    words = ["lio.cmdsn_depth=16", "lio.default_cmdsn_depth=128"]
+    for told in (words, words[::-1]):
+        assert dict(asked(told, _seen("r2t-write")).changes) == {("target", "cmdsn_depth"): 16}
+
+
 @pytest.mark.parametrize(
     "words",
     [

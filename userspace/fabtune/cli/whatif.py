@@ -94,10 +94,10 @@ def _as_json(one: _Told) -> dict[str, Json]:
         "device": one.seen.device,
         "target": one.seen.session.target,
         "changes": [
-            {"end": change.end, "tunable": change.tunable, "value": value}
-            for change, value in one.asked.changes.items()
+            {"end": change.end, "tunable": change.tunable, "value": value} for change, value in one.asked.named.items()
         ],
         "not_in_the_model": list(one.asked.unknown),
+        "of_another_kind_of_target": list(one.asked.untold),
         "ways": [_way_json(way) for way in one.ways],
         "missing": list(one.seen.missing),
     }
@@ -131,6 +131,9 @@ def _show(told: list[_Told]) -> None:
             table.paragraph(f"{one.seen.device}: idle, nothing to foretell; put it under its load and ask again")
         if one.asked.unknown:
             table.labelled("left out", f"not in the model: {', '.join(one.asked.unknown)}", 10)
+        if one.asked.untold:
+            names = ", ".join(one.asked.untold)
+            table.labelled("left out", f"of one kind of target alone, and nobody tells which it is: {names}", 10)
     for both in _together(told):
         then = "cannot tell" if both.bytes_per_s is None else f"{_mb(both.bytes_per_s)} MB/s"
         names = ", ".join(both.devices) if len(both.devices) <= _NAMED else f"{len(both.devices)} disks"

@@ -5,28 +5,42 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fabtune.model.capacity import session_commands
-from fabtune.model.observation import INITIATOR, TARGET, Observation
+from fabtune.model.observation import INITIATOR, Observation
 
-# Each end offers a value: the smaller one holds, or for the two flags what `and` and `or` make of them (RFC 7143).
+# What each end offers, by its name in RFC 7143, and what of a session's bursts it is: the smaller one holds, or for the
+# two flags what `and` and `or` make of them.
 BURSTS = {
-    "first_burst": "first_burst_bytes", "max_burst": "max_burst_bytes", "max_outstanding_r2t": "outstanding_r2t",
-    "immediate_data": "immediate_data", "initial_r2t": "initial_r2t",
+    "FirstBurstLength": "first_burst_bytes", "MaxBurstLength": "max_burst_bytes",
+    "MaxOutstandingR2T": "outstanding_r2t", "ImmediateData": "immediate_data", "InitialR2T": "initial_r2t",
 }  # fmt: skip
-OFFERS = {INITIATOR: "iscsi", TARGET: "lio"}
+# The initiator's tunables for them; each kind of target has its own, and the model knows these by the names above.
+_INITIATORS = {
+    "iscsi.first_burst": "FirstBurstLength", "iscsi.max_burst": "MaxBurstLength",
+    "iscsi.max_outstanding_r2t": "MaxOutstandingR2T", "iscsi.immediate_data": "ImmediateData",
+    "iscsi.initial_r2t": "InitialR2T",
+}  # fmt: skip
+# The window that a target opens to a session's commands.
+COMMAND_WINDOW = "cmdsn_depth"
 # What the model knows how to change; a tunable that is not here changes nothing that it can tell.
 KNOWN = frozenset({
-    *(f"{kind}.{name}" for kind in OFFERS.values() for name in BURSTS), "iscsi.tcp_window", "iscsi.cmds_max",
+    *_INITIATORS, *BURSTS, COMMAND_WINDOW, "iscsi.tcp_window", "iscsi.cmds_max",
     "iscsi.queue_depth", "block.queue_depth", "block.nr_requests", "block.scheduler", "block.read_ahead_kb",
-    "lio.default_cmdsn_depth", "lio.cmdsn_depth", "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
+    "tcp.rmem_max", "tcp.wmem_max", "net.rmem_max", "net.wmem_max",
     "tcp.congestion_control", "iscsi.congestion_control", "route.congctl", "qdisc.maxrate", "connection.pacing",
 })  # fmt: skip
 
 
 class Change(NamedTuple):
-    """A tunable at one end, that is to have another value."""
+    """A tunable at one end, that is to have another value; what a target offers in a login is called as in RFC 7143."""
 
     end: str
     tunable: str
+
+    @property
+    def offer(self) -> str:
+        """What it offers in a login, by its name in RFC 7143; '' for what is one end's alone."""
+        found = _INITIATORS.get(self.tunable, "") if self.end == INITIATOR else self.tunable
+        return found if found in BURSTS else ""
 
 
 def present(seen: Observation, change: Change) -> float | None:
@@ -45,8 +59,8 @@ def present(seen: Observation, change: Change) -> float | None:
         return seen.disk.limit
     if change.tunable == "iscsi.cmds_max":
         return seen.session.can_queue
-    if name in BURSTS and seen.bursts:
-        return float(getattr(seen.bursts, BURSTS[name]))
+    if change.offer and seen.bursts:
+        return float(getattr(seen.bursts, BURSTS[change.offer]))
     return None
 
 
@@ -56,14 +70,8 @@ def changing(seen: Observation, changes: Mapping[Change, float | str]) -> dict[C
     Of what both ends offer only the result is seen: an offer equal to it stays beside another one of the other end.
     """
     left = {change for change, value in changes.items() if not _is_there(seen, change, value)}
-    negotiated = {_negotiated(change) for change in left} - {""}
-    return {change: value for change, value in changes.items() if change in left or _negotiated(change) in negotiated}
-
-
-def _negotiated(change: Change) -> str:
-    """Return the name of what both ends offer, '' for what is one end's alone."""
-    kind, _, name = change.tunable.partition(".")
-    return name if name in BURSTS and kind in OFFERS.values() else ""
+    negotiated = {change.offer for change in left} - {""}
+    return {change: value for change, value in changes.items() if change in left or change.offer in negotiated}
 
 
 def _is_there(seen: Observation, change: Change, value: float | str) -> bool:

@@ -11,7 +11,7 @@ import attrs
 from fabtune.model import capacity
 from fabtune.model.as_seen import AsSeen
 from fabtune.model.capacity import Direction, Window
-from fabtune.model.change import BURSTS, OFFERS, Change, whole_number
+from fabtune.model.change import BURSTS, COMMAND_WINDOW, Change, whole_number
 from fabtune.model.observation import INITIATOR, TARGET, Observation, SocketSample
 from fabtune.model.path import Bursts
 
@@ -75,13 +75,13 @@ class Supposed(AsSeen):
         found = self.seen.bursts
         told: dict[str, int] = {}
         for name, field in BURSTS.items():
-            offers = [self._number(end, f"{kind}.{name}") for end, kind in OFFERS.items()]
-            values = [int(one) for one in offers if one is not None]
+            offers = [value for change, value in self._changes.items() if change.offer == name]
+            values = [int(one) for one in offers if not isinstance(one, str)]
             if not values:
                 continue
             if len(values) == 1 and self.way == "write":
                 self.notes.append("that the other end offers the same bursts")
-            told[field] = max(values) if name == "initial_r2t" else min(values)
+            told[field] = max(values) if name == "InitialR2T" else min(values)
         if found is None or not told:
             return found
         return replace(
@@ -145,7 +145,7 @@ class Supposed(AsSeen):
         return found
 
     def _command_window(self) -> float | None:
-        told = self._number(TARGET, "lio.cmdsn_depth", "lio.default_cmdsn_depth")
+        told = self._number(TARGET, COMMAND_WINDOW)
         if told is not None:
             return told * self.part_of_session
         # Commands that were held back because it was closed show how far it opens.

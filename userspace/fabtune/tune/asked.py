@@ -11,20 +11,26 @@ from fabtune.catalog import profile as profiles
 from fabtune.catalog.tunable import UNITS, Catalog, Tunable, Value, shipped_catalog
 from fabtune.errors import InputError
 from fabtune.facts.collect import Reading
-from fabtune.host import blocks
+from fabtune.host import blocks, targets
 from fabtune.model import formula, typed, units
 from fabtune.model.change import KNOWN, Change, present
 from fabtune.model.device import Device
-from fabtune.model.observation import ENDS, Observation
+from fabtune.model.observation import ENDS, TARGET, Observation
 from fabtune.tune.plan import better, wanted_value
 
 
 @attrs.frozen
 class Asked:
-    """What is to be changed, whole: `changes` are what the model knows of it, `unknown` the names of the rest."""
+    """What is to be changed, whole: `changes` are what the model knows of it, `unknown` the names of the rest.
+
+    `named` are those of `changes` by the tunables that were asked for.  `untold` is what one kind of target would have,
+    where several are spoken of and not all have it alike: which of them it is nobody tells.
+    """
 
     changes: Mapping[Change, float | str]
     unknown: tuple[str, ...]
+    named: Mapping[Change, float | str] = {}
+    untold: tuple[str, ...] = ()
 
 
 def sorted_out(words: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -54,13 +60,40 @@ def asked(words: Sequence[str], seen: Observation) -> Asked:
     """Return what `words` ask for on the session of `seen`.  Raises InputError."""
     catalog = shipped_catalog()
     found: dict[Change, float | str] = {}
-    names: list[str] = []
     for word in words:
-        values = _single(word, catalog) if "=" in word else _of_profile(word, catalog, seen)
-        names += [change.tunable for change in values]
-        found |= values
-    changes = {change: value for change, value in found.items() if change.tunable in KNOWN}
-    return Asked(changes, tuple(dict.fromkeys(name for name in names if name not in KNOWN)))
+        found |= _single(word, catalog) if "=" in word else _of_profile(word, catalog, seen)
+    known = {change: value for change, value in found.items() if in_model(change).tunable in KNOWN}
+    changes = _of_whatever_target(known)
+    named = {change: value for change, value in known.items() if in_model(change) in changes}
+    unknown = (change.tunable for change in found if change not in known)
+    untold = (change.tunable for change in known if change not in named)
+    return Asked(changes, tuple(dict.fromkeys(unknown)), named, tuple(untold))
+
+
+def in_model(change: Change) -> Change:
+    """Return `change` by the name that the model has for it: what a target offers is called alike for all kinds."""
+    if change.end != TARGET:
+        return change
+    keys = targets.offers() | targets.acl_offers()
+    return change._replace(tunable=keys.get(change.tunable, change.tunable))
+
+
+def _of_whatever_target(known: Mapping[Change, float | str]) -> dict[Change, float | str]:
+    """Return `known` by the model's names, without what the kinds of target that are spoken of do not have alike."""
+    changes: dict[Change, float | str] = {}
+    of_kind: dict[str, dict[Change, float | str]] = {}
+    # An ACL's value goes before its portal group's.
+    for change, value in sorted(known.items(), key=lambda one: one[0].tunable in targets.acl_offers()):
+        kind = targets.of_scope(shipped_catalog().tunables[change.tunable].scope)
+        (of_kind.setdefault(kind.name, {}) if kind else changes)[in_model(change)] = value
+    told = list(of_kind.values())
+    alike = {
+        key: value
+        for one in told[:1]
+        for key, value in one.items()
+        if all(key in other and other[key] == value for other in told)
+    }
+    return changes | alike
 
 
 def _single(word: str, catalog: Catalog) -> dict[Change, float | str]:
@@ -73,7 +106,7 @@ def _single(word: str, catalog: Catalog) -> dict[Change, float | str]:
     if colon and end not in tunable.roles:
         raise InputError(f"{word}: {tunable.name} has no meaning for the {end}; roles: {', '.join(tunable.roles)}")
     value = tunable.check(_typed(text.strip(), tunable, word), word)
-    return dict.fromkeys((Change(one, tunable.name) for one in ([end] if colon else tunable.roles)), _plain(value))
+    return dict.fromkeys((Change(one, tunable.name) for one in ([end] if colon else tunable.roles)), model_value(value))
 
 
 def _typed(text: str, tunable: Tunable, word: str) -> Value:
@@ -87,7 +120,8 @@ def _typed(text: str, tunable: Tunable, word: str) -> Value:
     return round(units.parse_bytes(text, word) * UNITS[tunable.unit])
 
 
-def _plain(value: Value) -> float | str:
+def model_value(value: Value) -> float | str:
+    """Return a tunable's value as the model has it: a number, or a text."""
     return value if isinstance(value, str) else float(value)
 
 
@@ -113,7 +147,7 @@ def _of_profile(name: str, catalog: Catalog, seen: Observation) -> dict[Change, 
                 continue
             value = _wanted(entry, end, seen, variables)
             if value is not None:
-                found[Change(end, entry.tunable.name)] = _plain(value)
+                found[Change(end, entry.tunable.name)] = model_value(value)
     return found
 
 
@@ -122,7 +156,7 @@ def _wanted(entry: profiles.Entry, end: str, seen: Observation, variables: Mappi
     tunable = entry.tunable
     blank = Reading(tunable.name, Device(tunable.scope, "", ""), None)
     value, _ = wanted_value(entry, blank, seen.initiator.kernel, variables)
-    now = present(seen, Change(end, tunable.name))
+    now = present(seen, in_model(Change(end, tunable.name)))
     if value is None or (now is not None and better(tunable, entry.form, int(now), value)):
         return None
     return value

@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import attrs
 
-from fabtune.catalog.tunable import Value
 from fabtune.errors import CannotTellError, FabtuneError
+from fabtune.host import targets
 from fabtune.measure.look import Look
 from fabtune.model.change import KNOWN, Change
 from fabtune.model.foretell import Foretold, foretell
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike
 from fabtune.tune import journal
+from fabtune.tune.asked import in_model, model_value
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.shared_pace import HELD_AS_WELL, others
@@ -309,15 +310,12 @@ def _gain(seen: Observation, row: Row) -> float:
 def brought(seen: Observation, lifts: Iterable[Lift]) -> dict[str, Foretold]:
     """Return what the rows of `lifts` together would bring each direction, as far as the model knows them."""
     changes = {
-        Change(one.row.role, one.row.tunable.name): _plain(one.row.tunable.parse(one.row.wanted))
-        for one in lifts
-        if one.row.tunable.name in KNOWN and one.row.wanted is not None
+        change: model_value(one.row.tunable.parse(one.row.wanted))
+        for one in sorted(lifts, key=lambda found: found.row.tunable.name in targets.acl_offers())
+        for change in [in_model(Change(one.row.role, one.row.tunable.name))]
+        if change.tunable in KNOWN and one.row.wanted is not None
     }
     return {one.way: one for one in foretell(seen, changes)} if changes else {}
-
-
-def _plain(value: Value) -> float | str:
-    return value if isinstance(value, str) else float(value)
 
 
 def at_the_target(found: Sequence[Judged]) -> list[str]:

@@ -17,7 +17,8 @@ from fabtune.model.device import SCOPES, Device
 
 __all__ = [
     "Backstore", "Export", "Kind", "Login", "Tpg", "acl_offers", "backstores", "default_of", "devices", "every_scope",
-    "exports", "group_scopes", "groups", "in_use", "kinds", "logins", "named", "of_scope", "offers", "serving", "tpgs",
+    "exports", "group_scopes", "groups", "in_use", "kinds", "logins", "named", "of_scope", "offering", "offers",
+    "serving", "tpgs",
 ]  # fmt: skip
 
 _Thing = TypeVar("_Thing")
@@ -68,6 +69,14 @@ def offers() -> dict[str, str]:
 def acl_offers() -> dict[str, str]:
     """Return the tunables that an ACL has in the place of its portal group's, with the name in RFC 7143."""
     return {tunable: key for kind in kinds() for tunable, key in kind.acl_offers.items()}
+
+
+def offering(*keys: str) -> tuple[str, ...]:
+    """Return the tunables by which a target of any kind offers one of `keys` of RFC 7143, an ACL's among them."""
+    return tuple(
+        tunable for kind in kinds() for offered in (kind.offers, kind.acl_offers)
+        for tunable, key in offered.items() if key in keys
+    )  # fmt: skip
 
 
 def default_of(tunable: str) -> str | None:

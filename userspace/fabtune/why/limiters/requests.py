@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from fabtune.host import targets
+from fabtune.model import change
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET
 from fabtune.why.limiter import OWED, Limiter
@@ -160,9 +162,8 @@ R2T = Limiter(
     subject=lambda _: "round trips in which writes wait for the target's leave to send (R2T, bursts)",
     lifts=(
         "iscsi.initial_r2t", "iscsi.immediate_data", "iscsi.first_burst", "iscsi.max_burst",
-        "iscsi.max_outstanding_r2t", "iscsi.max_xmit_segment", "lio.initial_r2t", "lio.immediate_data",
-        "lio.first_burst", "lio.max_burst", "lio.max_outstanding_r2t", "lio.max_xmit_segment", "tgt.initial_r2t",
-        "tgt.immediate_data", "tgt.first_burst", "tgt.max_burst", "tgt.max_outstanding_r2t",
+        "iscsi.max_outstanding_r2t", "iscsi.max_xmit_segment",
+        *targets.offering(*change.BURSTS, "MaxXmitDataSegmentLength"),
     ),
 )  # fmt: skip
 TASK_SET_FULL = Limiter(
@@ -173,7 +174,7 @@ TASK_SET_FULL = Limiter(
 COMMAND_WINDOW = Limiter(
     name="command-window", stage=OWED, order=2, claim=_when("command-window"), evidence=_refusals_seen,
     subject=lambda _: "the target's command window, which closes",
-    lifts=("lio.default_cmdsn_depth", "lio.cmdsn_depth", "tgt.max_queue_cmd"), ends=_target,
+    lifts=targets.offering(change.COMMAND_WINDOW), ends=_target,
 )  # fmt: skip
 SESSION_COMMANDS = Limiter(
     name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=commands_seen,
