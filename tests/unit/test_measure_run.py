@@ -70,6 +70,18 @@ def test_the_load_begins_at_the_instant_asked_for_or_not_at_all(
     assert [one.complete for one in records(disk_dir)] == [True, False]
 
 
+@pytest.mark.parametrize("missing", ["iperf3", "ping"])
+def test_the_network_is_not_begun_to_be_measured_without_what_measures_it(
+    missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without ping an incomplete record was kept, where measuring.md has "nothing is started"."""
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **at: None if name == missing else which(name, **at) or name)
+    out = tmp_path / "runs"
+    assert main(["measure", "net", "--peer", "127.0.0.1", "--runtime", "1s", "--out", str(out)]) == ExitCode.FAILED
+    assert f"{missing} not found" in capsys.readouterr().err and not list(out.glob("*"))
+
+
 def test_bins_and_percentiles_agree_with_fio(disk_dir: Path) -> None:
     assert measure(disk_dir, "oltp", "--set", "total_bytes=16m", "--runtime", "1s", "--ramp", "0s") == ExitCode.DONE
     step = records(disk_dir)[0].steps[0]

@@ -108,6 +108,7 @@ def test_every_verb_has_a_function_that_runs_it(verb: str) -> None:
 def test_choices_are_those_of_what_runs() -> None:
     assert arguments.ROLES == tunable.ROLES
     assert (parse_lab.SUITES, parse_lab.ACCELERATORS) == (recipe.SUITES, accel.ACCELERATORS)
+    assert (parse_lab.DEBUG_KERNELS, parse_lab.UML_VIRTUAL) == (recipe.DEBUG_KERNELS, recipe.UML_VIRTUAL)
 
 
 def test_no_example_of_ab_names_a_profile_that_ab_refuses() -> None:

@@ -76,7 +76,7 @@ def measure(
         raise InputError(
             f"--runtime {seconds:g}s: expected more than 0, such as 5s: each test of the network ends with it"
         )
-    iperf3 = require("iperf3", "iperf3")
+    iperf3, _ = require("iperf3", "iperf3"), require("ping", "iputils-ping")
     address = _address(peer, port)
     draft = Draft(begin(
         workload=WorkloadUsed("net", "raw TCP, round trip and MTU", "GUPFS FY2003, E.5.2"),

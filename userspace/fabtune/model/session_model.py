@@ -19,7 +19,8 @@ from fabtune.model.path import Bursts
 DEPTHS = ("load", "queue-depth", "nr-requests", "session-commands", "command-window")
 # A load that fills so much of what it may have would perhaps take more.
 _FULL = 0.9
-# A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has.
+# A queue on the path that no burst explains, in bytes; and what of the line a session that fills it has in the mean of
+# a look (`why` calls the line of a moment full from a little less on).
 _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 # A request that waits takes longer than this beside what explains it.
 _LONGER = 1.05
