@@ -282,7 +282,7 @@ from fabtune.why.limiter import STOPPED, Limiter
 
 HUM = Limiter(
     name="hum", stage=STOPPED, order=-1, claim=lambda _: 1.0, subject=lambda _: "a hum in the line",
-    evidence=lambda _: (), lifts=("iscsi.tcp_window",),
+    evidence=lambda _: (), lifts=("iscsi.tcp_window",), doing="path",
 )
 LIMITERS = (HUM,)
 '''
@@ -290,10 +290,11 @@ JUDGING = """
 import gzip, json, sys
 from fabtune.model import typed
 from fabtune.model.observation import Observation
-from fabtune.why import judging, words
+from fabtune.why import in_common, judging, words
 kept = json.loads(gzip.open(sys.argv[1]).read())
 one, = judging.judged(typed.STRICT.read(Observation, kept["depth1"], "kept"))
-print(words.verdict(one), *one.liftable[0].lifts)
+told = in_common.in_common([in_common.Member(f"i{n}", f"t{n % 2}", f"p{n % 2}", one) for n in range(4)])
+print(words.verdict(one), *one.liftable[0].lifts, in_common._doing(told.limiter))
 """
 
 
@@ -303,5 +304,5 @@ def test_a_limiter_is_one_file(tree: Tree) -> None:
         [sys.executable, "-c", JUDGING, TOP / "tests/unit/data/observations.json.gz"],
         env=os.environ | {"PYTHONPATH": str(tree.top / "userspace")}, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert shown(done).endswith("by a hum in the line (100 % of the time) iscsi.tcp_window")
+    assert shown(done).endswith("by a hum in the line (100 % of the time) iscsi.tcp_window path")
     assert len(tree.touched) == 1

@@ -43,6 +43,19 @@ def test_the_picture_of_the_floors_is_the_contract() -> None:
     assert rows == [row for row in floors if all((PACKAGE / name).is_dir() for name in row)]
 
 
+def test_every_directory_is_on_the_map() -> None:
+    """tests/ops was on none, nor what is in userspace/ beside the package."""
+    page = (TOP / "Documentation/architecture.md").read_text().partition("## Outside the package")[2]
+    readme = re.search(r"`tests/` \(([a-z, -]+)\)", (TOP / "README.md").read_text())
+    tests, others = (
+        {one.name for one in (TOP / top).iterdir() if one.is_dir() and any(one.glob("[!_]*"))}
+        for top in ("tests", "userspace")
+    )
+    assert not [name for name in tests if f"`tests/{name}`" not in page]
+    assert readme and set(readme[1].split(", ")) == tests
+    assert not [name for name in others - {"fabtune"} if f"`userspace/{name}/`" not in page] and "`debian/`" in page
+
+
 def test_readme_leads_to_every_page() -> None:
     text = (TOP / "README.md").read_text()
     assert not [page.name for page in (TOP / "Documentation").glob("*.md") if f"Documentation/{page.name})" not in text]

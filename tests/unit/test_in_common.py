@@ -19,6 +19,7 @@ from fabtune.measure import connection_group, look
 from fabtune.model import typed
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen, Observation
 from fabtune.why.in_common import InCommon, in_common, members_of
+from fabtune.why.judging import every_limiter
 from fabtune.why.same_time import at_the_same_time
 
 _KEPT: dict[str, object] = json.loads(
@@ -40,6 +41,21 @@ def _late(seen: Observation) -> Observation:
     disk = BackstoreSeen("dm-0", {"write": 100}, {"write": 98.0}, 0.99, 2.0)
     target = attrs.evolve(seen.target, backstores=(disk,))
     return attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways={"write": way}), target=target)
+
+
+def test_whose_doing_each_limiter_is_stands_with_the_limiter() -> None:
+    """A table in a file of its own had them, so that a new one was nobody's, and nothing said so."""
+    found: dict[str, set[str]] = {}
+    for one in every_limiter():
+        found.setdefault(one.doing, set()).add(one.name)
+    assert found.pop("target") == {
+        "target-disk", "target-cpu", "cannot-tell-target", "task-set-full", "command-window", "srp-credits",
+    }  # fmt: skip
+    assert found.pop("path") == {
+        "line", "competing-traffic", "cannot-tell-queue", "loss", "mtu-black-hole", "blocked-session",
+    }  # fmt: skip
+    assert found.pop("initiator") == {"initiator-cpu", "nr-requests", "queue-depth", "session-commands", "srp-queue"}
+    assert set(found) == {""}
 
 
 def _fleet(slow: Where, *, name: str = "untouched-read", portal: str = "10.0.{}.1:3260") -> InCommon:

@@ -14,16 +14,10 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.model.observation import Observation
-from fabtune.why.judging import Judged, judged
+from fabtune.why.judging import Judged, every_limiter, judged
 from fabtune.why.limiter import CANNOT_TELL
 
 KINDS = ("target", "path", "initiator")
-# Whose doing a limiter is where it is the same for many.
-_OF_KIND = {
-    "target": ("target-disk", "target-cpu", "cannot-tell-target", "task-set-full", "command-window", "srp-credits"),
-    "path": ("line", "competing-traffic", "cannot-tell-queue", "loss", "mtu-black-hole", "blocked-session"),
-    "initiator": ("initiator-cpu", "nr-requests", "queue-depth", "session-commands", "srp-queue"),
-}
 _LOAD, _LINE = "load", "line"
 
 
@@ -126,10 +120,14 @@ def in_common(members: Sequence[Member]) -> InCommon:
     fewest = min((len(names) for names in explained.values()), default=0)
     best = [kind for kind, names in explained.items() if len(names) == fewest]
     if len(best) > 1:
-        best = [kind for kind in best if limiter in _OF_KIND[kind]] or best
+        best = [kind for kind in best if kind == _doing(limiter)] or best
     if len(best) == 1:
         return InCommon(members, slow, well, limiter, best[0], explained[best[0]])
     return InCommon(members, slow, well, limiter, apart=tuple(best))
+
+
+def _doing(limiter: str) -> str:
+    return next((one.doing for one in every_limiter() if one.name == limiter), "")
 
 
 def _explained(kind: str, slow: Sequence[Member], well: Sequence[Member]) -> tuple[str, ...]:

@@ -45,6 +45,8 @@ class Limiter:
     order: int = 0
     among: tuple[str, ...] = ()
     also: Callable[[OneWay], tuple[str, ...]] = lambda _: ()
+    # Whose doing it is where many have it in common: target, path or initiator; '' for none of them alone.
+    doing: str = ""
     # Whether requests are with it though nothing of theirs waits to be sent.
     serves: bool = False
 

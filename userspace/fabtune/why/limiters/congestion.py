@@ -146,7 +146,7 @@ NIC = Limiter(
     lifts=("nic.rx_ring", "nic.channels"),
 )  # fmt: skip
 LOSS = Limiter(
-    name="loss", stage=HELD, order=4, claim=_loss, evidence=_seen, ends=_ends,
+    name="loss", doing="path", stage=HELD, order=4, claim=_loss, evidence=_seen, ends=_ends,
     subject=lambda _: "packets lost on the path, which keep the congestion window small",
     lifts=("route.congctl", "tcp.mtu_probing"), profile="wan-lossy",
     advice=lambda _: "mend the path first; bbr minds losses less than cubic does (profile wan-lossy)",

@@ -151,14 +151,16 @@ LINE_OR_BUFFER = Limiter(
     subject=lambda _: "the line, or the sender's buffer, which lets data leave in bursts (give --rate to tell)",
     among=("line", "send-buffer"),
 )  # fmt: skip
-LINE_FULL = Limiter(name="line", stage=LINE, order=3, claim=_line, evidence=_line_seen, subject=_line_subject)
+LINE_FULL = Limiter(
+    name="line", doing="path", stage=LINE, order=3, claim=_line, evidence=_line_seen, subject=_line_subject
+)
 COMPETING = Limiter(
-    name="competing-traffic", stage=LINE, order=4, claim=_competing, evidence=_competing_seen,
+    name="competing-traffic", doing="path", stage=LINE, order=4, claim=_competing, evidence=_competing_seen,
     subject=lambda _: "others' traffic on the same path",
     advice=lambda _: "nothing to set on either end: give storage a path or a class of its own",
 )  # fmt: skip
 QUEUED_SOMEWHERE = Limiter(
-    name="cannot-tell-queue", stage=LINE, order=5, claim=_unseen, evidence=_line_seen,
+    name="cannot-tell-queue", doing="path", stage=LINE, order=5, claim=_unseen, evidence=_line_seen,
     subject=lambda _: "a queue on the way, others' or the target's own",
     among=("competing-traffic", "pacing"),
 )  # fmt: skip

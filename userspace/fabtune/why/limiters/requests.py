@@ -167,36 +167,36 @@ R2T = Limiter(
     ),
 )  # fmt: skip
 TASK_SET_FULL = Limiter(
-    name="task-set-full", stage=OWED, order=1, claim=_when("task-set-full"), evidence=_refusals_seen,
+    name="task-set-full", doing="target", stage=OWED, order=1, claim=_when("task-set-full"), evidence=_refusals_seen,
     subject=lambda _: "the target, which refuses commands (TASK SET FULL, BUSY)",
     lifts=("lio.store_queue_depth", "block.queue_ramp_up"), ends=_target,
 )  # fmt: skip
 COMMAND_WINDOW = Limiter(
-    name="command-window", stage=OWED, order=2, claim=_when("command-window"), evidence=_refusals_seen,
+    name="command-window", doing="target", stage=OWED, order=2, claim=_when("command-window"), evidence=_refusals_seen,
     subject=lambda _: "the target's command window, which closes",
     lifts=targets.offering(change.COMMAND_WINDOW), ends=_target,
 )  # fmt: skip
 SESSION_COMMANDS = Limiter(
     name="session-commands", stage=OWED, order=3, claim=_when("session-commands"), evidence=commands_seen,
-    subject=lambda _: "the number of commands of the session (cmds_max)",
+    doing="initiator", subject=lambda _: "the number of commands of the session (cmds_max)",
     lifts=("iscsi.cmds_max", "iscsi.queue_depth"), ends=_initiator,
 )  # fmt: skip
 SRP_CREDITS = Limiter(
-    name="srp-credits", stage=OWED, order=8, claim=_when("srp-credits"), evidence=commands_seen,
+    name="srp-credits", doing="target", stage=OWED, order=8, claim=_when("srp-credits"), evidence=commands_seen,
     subject=lambda _: "SRP credits of the target, which run out",
     lifts=("srp.queue_size", "srp.ch_count"), ends=_initiator, profile="srp",
 )  # fmt: skip
 SRP_QUEUE = attrs.evolve(
-    SRP_CREDITS, name="srp-queue", order=9, claim=_when("srp-queue"),
+    SRP_CREDITS, name="srp-queue", doing="initiator", order=9, claim=_when("srp-queue"),
     subject=lambda _: "the SRP login's queue (queue_size, cut down to the target's credits)",
 )  # fmt: skip
 NR_REQUESTS = Limiter(
-    name="nr-requests", stage=OWED, order=4, claim=_when("nr-requests"), evidence=_depth_seen,
+    name="nr-requests", doing="initiator", stage=OWED, order=4, claim=_when("nr-requests"), evidence=_depth_seen,
     subject=lambda _: "the number of requests that the block queue has (nr_requests)",
     lifts=("block.nr_requests", "block.scheduler"), ends=_initiator,
 )  # fmt: skip
 QUEUE_DEPTH = Limiter(
-    name="queue-depth", stage=OWED, order=5, claim=_when("queue-depth"), evidence=_depth_seen,
+    name="queue-depth", doing="initiator", stage=OWED, order=5, claim=_when("queue-depth"), evidence=_depth_seen,
     subject=lambda _: "the disk's queue depth",
     # Either does it; the first counts at once, the second from the next login on.
     lifts=("block.queue_depth", "iscsi.queue_depth"), ends=_initiator,

@@ -181,24 +181,25 @@ def _initiator_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 TARGET_DISK = Limiter(
     name="target-disk", stage=OWED, order=10, claim=_when("target-disk"), evidence=_target_seen, serves=True,
+    doing="target",
     subject=lambda one_way: f"the target's disk{f' ({disk.name})' if (disk := _slowest(one_way)) else ''}",
 )  # fmt: skip
 TARGET_CPU = Limiter(
-    name="target-cpu", stage=OWED, order=11, claim=_when("target-cpu"), evidence=_target_seen,
+    name="target-cpu", doing="target", stage=OWED, order=11, claim=_when("target-cpu"), evidence=_target_seen,
     subject=lambda _: "the target's CPU: one thread or CPU has no more to give",
     advice=lambda _: "more sessions to the target (iscsi.nr_sessions) spread the work over its CPUs",
     lifts=("lio.cpus_allowed",), ends=lambda _: (TARGET,),
 )  # fmt: skip
 INITIATOR_CPU = Limiter(
     name="initiator-cpu", stage=OWED, order=12, claim=_when("initiator-cpu"), evidence=_initiator_seen,
-    subject=lambda _: "the initiator's CPU: one thread or CPU has no more to give",
+    doing="initiator", subject=lambda _: "the initiator's CPU: one thread or CPU has no more to give",
     lifts=("nic.channels", "nic.gro", "nic.rps_cpus"), ends=lambda _: (INITIATOR,),
 )  # fmt: skip
 _INITIATOR_SENDS = attrs.evolve(INITIATOR_CPU, stage=HELD, order=10, claim=_too_busy_to_send(INITIATOR))
 _TARGET_SENDS = attrs.evolve(TARGET_CPU, stage=HELD, order=11, claim=_too_busy_to_send(TARGET))
 TARGET_SIDE = Limiter(
     name="cannot-tell-target", stage=OWED, order=13, claim=_when("cannot-tell-target"), evidence=_time_seen,
-    subject=lambda _: "the target: its disk or its CPU", among=("target-disk", "target-cpu"),
+    doing="target", subject=lambda _: "the target: its disk or its CPU", among=("target-disk", "target-cpu"),
 )  # fmt: skip
 SENDER_SIDE = Limiter(
     name="cannot-tell-sender", stage=OWED, order=14, claim=_when("cannot-tell-sender"), evidence=_time_seen,

@@ -89,12 +89,12 @@ def _seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 BLACK_HOLE = Limiter(
-    name="mtu-black-hole", stage=STOPPED, claim=_black_hole, evidence=_seen,
+    name="mtu-black-hole", doing="path", stage=STOPPED, claim=_black_hole, evidence=_seen,
     subject=lambda _: "packets of the full size that vanish on the path (an MTU black hole)",
     advice=lambda _: "`fabtune measure net --peer ADDRESS` finds the path's MTU; lower the NIC's or mend the path",
 )  # fmt: skip
 BLOCKED = Limiter(
-    name="blocked-session", stage=STOPPED, claim=_blocked, evidence=_seen, order=1,
+    name="blocked-session", doing="path", stage=STOPPED, claim=_blocked, evidence=_seen, order=1,
     subject=lambda _: "a blocked session: nothing is acknowledged",
     advice=lambda _: "look at the path and the target first: `fabtune show`, `fabtune stuck`",
 )  # fmt: skip
