@@ -4,6 +4,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,9 @@ from fabtune.errors import FabtuneError
 from fabtune.host import sockets
 from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
+from fabtune.model.observation import UNPACED
 
+HOST = Path(sockets.__file__).parent
 Pair = tuple[socket.socket, socket.socket, TcpSocket]
 
 
@@ -47,6 +50,33 @@ def test_bytes_and_queues_of_one_connection_are_seen_as_they_grow(pair: Pair) ->
     assert after.received_bytes - before.received_bytes == 300
     assert after.receive_queue_bytes >= 300 and after.cwnd_bytes > 0 < after.rtt_ms
     sampler.close()
+
+
+def test_what_is_listed_of_a_connection_and_its_sample_tell_the_same(pair: Pair) -> None:
+    near, far, one = pair
+    near.sendall(b"x" * 5000)
+    assert len(far.recv(5000, socket.MSG_WAITALL)) == 5000
+    ports = one.local_port, one.remote_port
+    (listed,) = [end for end in sockets.established() if (end.local_port, end.remote_port) == ports]
+    sampler = SocketSampler([one])
+    ((_, sample),) = sampler.sample(0.0)
+    sampler.close()
+    assert (listed.acked_bytes, listed.received_bytes) == (sample.sent_bytes, sample.received_bytes)
+    assert (listed.rtt_ms, listed.min_rtt_ms) == (sample.rtt_ms, sample.min_rtt_ms)
+    assert listed.cwnd_segments * listed.mss_bytes == sample.cwnd_bytes
+    assert (listed.send_buffer_bytes, listed.receive_buffer_bytes) == (
+        sample.send_buffer_bytes, sample.receive_buffer_bytes,
+    )  # fmt: skip
+    # None was set, which each has its own word for.
+    assert (listed.max_pacing_bytes_per_s, sample.max_pacing_bytes_per_s) == (0, UNPACED)
+
+
+def test_netlink_s_header_and_members_of_tcp_info_are_each_in_one_file() -> None:
+    found = {what: [str(path.relative_to(HOST)) for path in sorted(HOST.rglob("*.py")) if what in path.read_text()]
+             for what in ('"=IHHII"', "def _u32", "(info, 148", "tcpi_rtt")}  # fmt: skip
+    assert found.pop('"=IHHII"') == ["netlink.py"]
+    assert found.pop("tcpi_rtt") == ["socket_samples.py", "sockets.py", "tcp_info.py"]
+    assert not any(found.values())
 
 
 def test_a_connection_that_is_gone_has_no_sample_and_others_do(pair: Pair) -> None:

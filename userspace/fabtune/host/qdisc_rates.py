@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import attrs
 
 from fabtune.errors import explained
-from fabtune.host import namespaces, sockets, tree
+from fabtune.host import namespaces, netlink, tree
 
 # include/uapi/linux/rtnetlink.h, pkt_sched.h
 _GET_QDISC, _TCMSG_BYTES = 38, 20
@@ -50,21 +50,21 @@ class QdiscRates:
 
     def _read(self) -> dict[str, QdiscNow]:
         found: dict[str, QdiscNow] = {}
-        for message in sockets.dump(self._route, _GET_QDISC, bytes(_TCMSG_BYTES)):
+        for message in netlink.dump(self._route, _GET_QDISC, bytes(_TCMSG_BYTES)):
             self._take(message, found)
         return found
 
     def _take(self, message: bytes, found: dict[str, QdiscNow]) -> None:
         number, _, parent = struct.unpack_from("=iII", message, 4)
         name = self._names.get(number)
-        told = sockets.attribute_list(message[_TCMSG_BYTES:])
+        told = netlink.attribute_list(message[_TCMSG_BYTES:])
         kind = told.get(_KIND, b"").rstrip(b"\0").decode(errors="replace")
         if name is None or kind in ("clsact", "ingress"):
             return
         before = found.get(name, QdiscNow(None))
         rates = (qdisc_limit(kind, told.get(_OPTIONS, b"")), before.max_bytes_per_s)
         rate = min((one for one in rates if one is not None), default=None)
-        queue = sockets.attribute_list(told.get(_STATS2, b"")).get(_STATS_QUEUE, b"")
+        queue = netlink.attribute_list(told.get(_STATS2, b"")).get(_STATS_QUEUE, b"")
         if parent == _ROOT and len(queue) >= 12:
             _, backlog, drops = struct.unpack_from("=3I", queue)
             found[name] = QdiscNow(rate, drops, backlog)
@@ -76,13 +76,13 @@ def qdisc_limit(kind: str, options: bytes) -> float | None:
     """Return the rate that a qdisc lets one flow (fq) or all together (tbf, netem) have, in bytes/s; None for none."""
     with contextlib.suppress(struct.error):
         if kind == "fq":
-            return _rate(_number(sockets.attribute_list(options), _FQ_FLOW_MAX_RATE))
+            return _rate(_number(netlink.attribute_list(options), _FQ_FLOW_MAX_RATE))
         if kind == "tbf":
-            told = sockets.attribute_list(options)
+            told = netlink.attribute_list(options)
             narrow = _number({0: told.get(_TBF_PARMS, b"")[_RATESPEC_RATE:]}, 0)
             return _rate(_number(told, _TBF_RATE64, "=Q") or narrow)
         if kind == "netem":
-            told = sockets.attribute_list(options[_NETEM_OPTIONS_BYTES:])
+            told = netlink.attribute_list(options[_NETEM_OPTIONS_BYTES:])
             return _rate(_number(told, _NETEM_RATE64, "=Q") or _number(told, _NETEM_RATE))
     return None
 

@@ -2,14 +2,15 @@
 """What TCP itself knows of each iSCSI connection: round trip, throughput, buffers, losses (inet_diag)."""
 
 import contextlib
-import os
 import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fabtune.errors import explained
-from fabtune.host import namespaces, tree
+from fabtune.host import namespaces, netlink, tree
+from fabtune.host.tcp_info import TcpInfo
+from fabtune.model.observation import UNPACED
 
 ISCSI_PORT = 3260
 ESTABLISHED = 1 << 1
@@ -18,8 +19,7 @@ INFO, _CONG, SKMEMINFO = 2, 4, 7
 EXTENSIONS = 1 << (INFO - 1) | 1 << (_CONG - 1) | 1 << (SKMEMINFO - 1)
 _MESSAGE_BYTES = 72
 # include/uapi/linux/netlink.h, sock_diag.h
-SOCK_DIAG, BY_FAMILY, _REQUEST_DUMP = 4, 20, 0x301
-_ERROR, _DONE, _HEADER_BYTES, RECEIVE_BYTES = 2, 3, 16, 1 << 16
+SOCK_DIAG, BY_FAMILY = 4, 20
 
 
 @dataclass(frozen=True)
@@ -104,87 +104,45 @@ def _dump(diag: socket.socket, family: int) -> Iterator[bytes]:
     request = struct.pack("=BBBxI48x", family, socket.IPPROTO_TCP, EXTENSIONS, ESTABLISHED)
     # A kernel without this family says that there is no such file.
     with contextlib.suppress(FileNotFoundError):
-        yield from dump(diag, BY_FAMILY, request)
-
-
-def dump(netlink: socket.socket, kind: int, request: bytes) -> Iterator[bytes]:
-    """Ask for all of `kind` and yield what each message of the answer has behind its header.  Raises OSError."""
-    netlink.send(struct.pack("=IHHII", _HEADER_BYTES + len(request), kind, _REQUEST_DUMP, 0, 0) + request)
-    while True:
-        data = netlink.recv(RECEIVE_BYTES)
-        while data:
-            length, found = struct.unpack_from("=IH", data)
-            if found == _DONE:
-                return
-            yield answer(data)
-            data = data[(length + 3) & ~3 :]
-
-
-def answer(data: bytes) -> bytes:
-    """Return what the first message of an answer has behind its header.  Raises OSError: ENOENT if nothing is there."""
-    length, kind = struct.unpack_from("=IH", data)
-    if kind == _ERROR:
-        (error,) = struct.unpack_from("=i", data, _HEADER_BYTES)
-        raise OSError(-error, os.strerror(-error))
-    return data[_HEADER_BYTES:length]
+        yield from netlink.dump(diag, BY_FAMILY, request)
 
 
 def attributes(message: bytes) -> dict[int, bytes]:
     """Return the attributes behind an inet_diag_msg, by number."""
-    return attribute_list(message[_MESSAGE_BYTES:])
-
-
-def attribute_list(data: bytes) -> dict[int, bytes]:
-    """Return netlink attributes by number."""
-    found = {}
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        found[kind] = data[4:length]
-        data = data[(max(length, 4) + 3) & ~3 :]
-    return found
+    return netlink.attribute_list(message[_MESSAGE_BYTES:])
 
 
 def _socket(message: bytes) -> TcpSocket:
     family = message[0]
     local_port, remote_port, local, remote = struct.unpack_from(">HH16s16s", message, 4)
     told = attributes(message)
-    info, memory = told.get(INFO, b""), told.get(SKMEMINFO, b"")
+    info, memory = TcpInfo(told.get(INFO, b"")), told.get(SKMEMINFO, b"")
     # struct sk_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, ...
     receive, send = struct.unpack_from("=4xI4xI", memory) if len(memory) >= 16 else (0, 0)
-    # struct tcp_info, which only ever grows at its end.
-    least_us, delivery_bytes_per_s = _number("=I", info, 148), _number("=Q", info, 160)
-    most_bytes_per_s = _number("=Q", info, 112)
+    most_bytes_per_s = info.number("tcpi_max_pacing_rate")
     return TcpSocket(
         local=_address(family, local),
         remote=_address(family, remote),
         local_port=local_port,
         remote_port=remote_port,
-        rtt_ms=_number("=I", info, 68) / 1e3,
-        # An unset minimum is all ones.
-        min_rtt_ms=least_us / 1e3 if least_us < 2**32 - 1 else 0.0,
-        delivery_bytes_per_s=delivery_bytes_per_s,
-        cwnd_segments=_number("=I", info, 80),
-        mss_bytes=_number("=I", info, 16),
-        retransmitted_segments=_number("=I", info, 100),
+        rtt_ms=info.number("tcpi_rtt") / 1e3,
+        min_rtt_ms=info.min_rtt_ms,
+        delivery_bytes_per_s=info.number("tcpi_delivery_rate"),
+        cwnd_segments=info.number("tcpi_snd_cwnd"),
+        mss_bytes=info.number("tcpi_snd_mss"),
+        retransmitted_segments=info.number("tcpi_total_retrans"),
         congestion_control=told.get(_CONG, b"").rstrip(b"\0").decode(errors="replace"),
         receive_buffer_bytes=receive,
         send_buffer_bytes=send,
         bound=struct.unpack_from("=I", message, 40)[0],
         inode=struct.unpack_from("=I", message, 68)[0],
-        busy_us=_number("=Q", info, 168),
-        rwnd_limited_us=_number("=Q", info, 176),
-        sndbuf_limited_us=_number("=Q", info, 184),
-        acked_bytes=_number("=Q", info, 120),
-        received_bytes=_number("=Q", info, 128),
-        max_pacing_bytes_per_s=most_bytes_per_s if most_bytes_per_s < 2**64 - 1 else 0,
+        busy_us=info.number("tcpi_busy_time"),
+        rwnd_limited_us=info.number("tcpi_rwnd_limited"),
+        sndbuf_limited_us=info.number("tcpi_sndbuf_limited"),
+        acked_bytes=info.number("tcpi_bytes_acked"),
+        received_bytes=info.number("tcpi_bytes_received"),
+        max_pacing_bytes_per_s=most_bytes_per_s if most_bytes_per_s != UNPACED else 0,
     )
-
-
-def _number(form: str, data: bytes, offset: int) -> int:
-    """Return one member of a structure, 0 where this kernel's is shorter."""
-    if len(data) < offset + struct.calcsize(form):
-        return 0
-    return int(struct.unpack_from(form, data, offset)[0])
 
 
 def _address(family: int, data: bytes) -> str:
