@@ -12,10 +12,9 @@ from fabtune.host.links import Links
 from fabtune.host.nics import Nic
 from fabtune.host.sessions import Session, live_sessions
 from fabtune.host.sockets import TcpSocket
-from fabtune.model.address import canonical
+from fabtune.model.address import EVERY, canonical
 
 # Portals at any address of their namespace.
-_ANY = {"0.0.0.0", "::"}
 
 
 def _held(links: Links) -> frozenset[str]:
@@ -61,7 +60,7 @@ class HostSnapshot:
     @cached_property
     def elsewhere(self) -> dict[str, list[str]]:
         """The portals' addresses that no interface here holds, each with the namespaces in which one does."""
-        wanted = {address for address, _ in self.portals} - _ANY
+        wanted = {address for address, _ in self.portals} - {*EVERY}
         here = _held(self.links) if wanted else frozenset()
         missing = sorted(wanted - here) if here else []
         places = {name: _held(Links(name)) for name in namespaces.known_names()} if missing else {}

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import iscsiadm, namespaces, sockets, tree
-from fabtune.model.address import canonical
+from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
 
 _TCP = "tcp"
 _TCP_DRIVER = "iscsi_tcp"
-_ANY = ("0.0.0.0", "::")
 
 
 def portals(around: HostSnapshot) -> list[Device]:
@@ -50,7 +49,7 @@ def _is_address(text: str) -> bool:
 
 
 def _is_here(address: str, around: HostSnapshot) -> bool:
-    return address in _ANY or (_is_address(address) and address not in around.elsewhere)
+    return address in EVERY or (_is_address(address) and address not in around.elsewhere)
 
 
 def _device(role: str, address: str, port: int, netns: str) -> Device:

@@ -11,11 +11,9 @@ from functools import cache
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
+from fabtune.host import detached
 
 _LIBRARY = "libbpf.so.1"
-# The new mount API has the same numbers on every architecture (include/uapi/asm-generic/unistd.h).
-_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
-_FSCONFIG_CMD_CREATE, _CLOEXEC = 6, 1
 # kernfs counts its inodes from the real root, which a container does not see.
 _ROOT_INODE = 1
 _READ_BYTES = 1 << 16
@@ -163,21 +161,14 @@ def _closing(fd: int) -> Iterator[int]:
 @contextmanager
 def _root_of_cgroups() -> Iterator[int]:
     """Yield a descriptor of the root of cgroup v2, mounted for nobody to see.  Raises UnsupportedError."""
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    what = "cgroup v2"
-    context = syscall(_SYS_FSOPEN, b"cgroup2", _CLOEXEC)
-    if context < 0:
-        raise UnsupportedError(f"{what}: {os.strerror(ctypes.get_errno())}")
-    with _closing(context):
-        if syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0) < 0:
-            raise UnsupportedError(f"{what}: {os.strerror(ctypes.get_errno())}")
-        mount = syscall(_SYS_FSMOUNT, context, _CLOEXEC, 0)
-    if mount < 0:
-        raise UnsupportedError(f"{what}: {os.strerror(ctypes.get_errno())}")
-    with _closing(mount):
-        if os.fstat(mount).st_ino != _ROOT_INODE:
-            raise UnsupportedError(f"{what}: its root is not to be seen from this container")
-        yield mount
+    try:
+        root = detached.mount_unseen("cgroup2")
+    except OSError as error:
+        raise UnsupportedError(f"cgroup v2: {error.strerror}") from None
+    with _closing(root):
+        if os.fstat(root).st_ino != _ROOT_INODE:
+            raise UnsupportedError("cgroup v2: its root is not to be seen from this container")
+        yield root
 
 
 def attached(path: Path) -> bool:

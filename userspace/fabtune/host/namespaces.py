@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import tree
+from fabtune.host import detached, tree
 
 _NAMED = Path("/run/netns")
 _PLACES = (_NAMED, Path("/run/docker/netns"))
@@ -18,9 +18,6 @@ _OWN, _FIRST = Path("/proc/self/ns/net"), Path("/proc/1/ns/net")
 _PREFIX = "netns:"
 
 _CLONE_NEWNET = 0x40000000
-# The new mount API has the same numbers on every architecture (include/uapi/asm-generic/unistd.h).
-_SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
-_FSCONFIG_CMD_CREATE = 6
 
 
 def netns_path(netns: str) -> Path:
@@ -91,19 +88,13 @@ def _mounted(netns: str) -> Path:
     """Return a sysfs mounted inside `netns`.
 
     /sys/class/net belongs to the namespace sysfs was mounted in, so another namespace needs a
-    mount of its own.  It is made detached (fsopen, fsmount: Linux 5.2) and lives as long as its
-    descriptor: nothing is left mounted however this process ends.
+    mount of its own, which lives as long as its descriptor.
     """
-    syscall = _libc().syscall
     with inside(netns):
-        context = syscall(_SYS_FSOPEN, b"sysfs", 1)
-        if context < 0 or syscall(_SYS_FSCONFIG, context, _FSCONFIG_CMD_CREATE, None, None, 0) < 0:
-            raise FabtuneError(f"sysfs of namespace '{netns}': {os.strerror(ctypes.get_errno())}; run as root")
-        mount = syscall(_SYS_FSMOUNT, context, 1, 0)
-        if mount < 0:
-            raise FabtuneError(f"sysfs of namespace '{netns}': {os.strerror(ctypes.get_errno())}")
-        os.close(context)
-    return Path(f"/proc/self/fd/{mount}")
+        try:
+            return Path(f"/proc/self/fd/{detached.mount_unseen('sysfs')}")
+        except OSError as error:
+            raise FabtuneError(f"sysfs of namespace '{netns}': {error.strerror}; run as root") from None
 
 
 def identity(netns: str) -> str:

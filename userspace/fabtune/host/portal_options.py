@@ -16,6 +16,7 @@ from typing import Any
 from fabtune.errors import FabtuneError, UnsupportedError, explained
 from fabtune.host import libbpf, namespaces, tree
 from fabtune.installed import PACKAGE
+from fabtune.model.address import EVERY
 
 OBJECT = "connection.bpf.o"
 _BPFFS = Path("/sys/fs/bpf")
@@ -33,7 +34,6 @@ _OPTIONS = struct.Struct("=IIII16s")
 _ORDER = struct.Struct("=16sQHHIII")
 _CONNECTION = struct.Struct("=IIII16si")
 _ROLES = {"initiator": 0, "target": 1}
-_ANY = ("0.0.0.0", "::")
 # Which of a connection's options can be set while it lives, as the iterator numbers them, and what is none.
 LIVE = {"pacing": (1, (1 << 32) - 1), "notsent_lowat": (2, 0)}
 
@@ -116,7 +116,7 @@ def _key(portal: Portal) -> bytes:
 
 
 def _packed(portal: Portal) -> bytes:
-    if portal.address in _ANY:
+    if portal.address in EVERY:
         return bytes(16)
     if ":" in portal.address:
         return socket.inet_pton(socket.AF_INET6, portal.address)

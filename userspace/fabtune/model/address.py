@@ -4,6 +4,9 @@
 import ipaddress
 from functools import lru_cache
 
+# All addresses of a host, as a portal that listens on all of them has it.
+EVERY = ("0.0.0.0", "::")
+
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:

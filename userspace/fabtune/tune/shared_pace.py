@@ -13,7 +13,7 @@ from fabtune.facts.collect import Facts
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host.links import Links
 from fabtune.host.sockets import TcpSocket
-from fabtune.model.address import canonical
+from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike, by_path
@@ -23,7 +23,6 @@ from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Plan, Row
 # What each limits, and the parameter by which the user answers for the others.
 _OVERRIDES = {"connection.pacing": "share_portal", "qdisc.maxrate": "share_nic"}
 _PORTAL = "connection"
-_ANY = ("0.0.0.0", "::")
 # Behind whom it concerns besides.
 HELD_AS_WELL = "would be held to what these sessions showed; `fabtune apply wan --rate` gives all of them one rate"
 
@@ -77,7 +76,7 @@ class _Known:
         if where["role"] == INITIATOR:
             return self._to.get((address, port), [])
         served = (one for one in self._sockets if one.local_port == port)
-        return [one for one in served if address in (canonical(one.local), *_ANY)]
+        return [one for one in served if address in (canonical(one.local), *EVERY)]
 
     def why_held(self, mine: Iterable[TcpSocket]) -> str:
         """Return why a pace of the planned path may hold `mine` back, '' where nothing says so.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fabtune.facts import portals
 from fabtune.host import targets
 from fabtune.host.links import Links
-from fabtune.model.address import canonical
+from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import ENDS, INITIATOR, TARGET, Observation
 from fabtune.tune.plan import Row
@@ -20,7 +20,6 @@ _Key = tuple[str, ...]
 # What all sessions of a host have in common.
 _COMMON = ("host", "netns", "module")
 _EVERYBODY: _Key = ("host",)
-_ANY = ("0.0.0.0", "::")
 
 
 def _key(device: Device | None) -> _Key:
@@ -96,7 +95,7 @@ def _keys(seen: Observation, end: str, below: Mapping[str, Sequence[str]]) -> It
         yield "target", session.target, session.initiator
     portal = session.portal if socket is None else socket.remote if end == INITIATOR else socket.local
     address, port = _place(portal)
-    yield from (("connection", end, one, port) for one in (address, *(_ANY if end == TARGET else ())))
+    yield from (("connection", end, one, port) for one in (address, *(EVERY if end == TARGET else ())))
     names = [nic.name] if nic else []
     for name in names:
         yield "nic", name
