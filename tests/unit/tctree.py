@@ -54,10 +54,11 @@ def make(root: Path, queues: int = 1, **link: object) -> None:
     hosttree.put(root / "links", json.dumps([_LINK | link]))
     _script(root / "bin/ip", f'#!/bin/sh\ncase "$*" in *address*) cat {root}/links;; *) echo "[]";; esac')
     _script(root / "bin/tc", _TC.format(root=str(root), fq=FQ))
-    rows: list[dict[str, object]] = [{"kind": "pfifo_fast", "handle": "0:", "root": True, "options": {}}]
+    first: dict[str, object] = {"kind": "pfifo_fast", "handle": "0:", "root": True, "options": {}}
+    rows = [first]
     if queues > 1:
-        leaves = ({**rows[0], "parent": f":{number}"} for number in range(1, queues + 1))
-        rows = [{**rows[0], "kind": "mq"}, *({k: v for k, v in leaf.items() if k != "root"} for leaf in leaves)]
+        leaf = {name: value for name, value in first.items() if name != "root"}
+        rows = [first | {"kind": "mq"}, *(leaf | {"parent": f":{number}"} for number in range(1, queues + 1))]
     for name in ("qdisc", "qdisc.kernel"):
         hosttree.put(root / name, json.dumps(rows))
 
