@@ -330,10 +330,10 @@ def _its_own(seen: Observation) -> Observation:
     end, missing = seen.target, seen.missing
     if end is None:
         return seen
-    if end.served and seen.session.transport == "srp":
-        # LIO calls them by address, port or GUID, whichever has an ACL.
+    if end.served and not seen.session.initiator:
+        # LIO calls SRP's sessions by address, port or GUID, whichever has an ACL.
         missing += (
-            "the target's time: it does not name SRP's sessions as the initiator does; which is whose cannot be told",
+            f"the target's time: {seen.session.transport} does not tell by what name it has this initiator's sessions",
         )
     cannot = "that one block device there did just these requests cannot be told"
     if _did(end, seen.disk):
