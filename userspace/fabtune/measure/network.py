@@ -76,8 +76,8 @@ def measure(
         raise InputError(
             f"--runtime {seconds:g}s: expected more than 0, such as 5s: each test of the network ends with it"
         )
-    iperf3, _ = require("iperf3", "iperf3"), require("ping", "iputils-ping")
     address = _address(peer, port)
+    iperf3, _ = require("iperf3", "iperf3"), require("ping", "iputils-ping")
     draft = Draft(begin(
         workload=WorkloadUsed("net", "raw TCP, round trip and MTU", "GUPFS FY2003, E.5.2"),
         target=TargetUsed(peer, "peer"), host=host_used(), runtime_s=seconds, ramp_s=0, label=label,
