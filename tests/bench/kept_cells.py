@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -113,6 +113,14 @@ def gather(
     failures = measure_all(missing, partial(measure, place, asked.suite, asked.accel), asked.jobs)
     current = [one for one in cells if asked.judge_only or kept(place, one, one.digest(code_now))]
     return chosen, {one: document[part] for one in current if (document := read(place, one))}, failures
+
+
+def verdicts(
+    missed: Callable[[_C, Any], list[str]], chosen: Sequence[_C], found: Mapping[_C, Mapping[str, Any]]
+) -> list[str]:
+    """Return a sentence for each bar that is `missed`, or that nothing was measured for."""
+    told = [text for one in chosen if one in found for text in missed(one, found[one])]
+    return told + not_measured(chosen, found)
 
 
 def not_measured(chosen: Sequence[_C], found: Collection[_C]) -> list[str]:

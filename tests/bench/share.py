@@ -9,6 +9,7 @@ the cell, fabtune or this measurement has changed since.
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,7 @@ def show(found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
     print(kept_cells.table(rows))
 
 
-def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each bar that is missed or that nothing was measured for."""
-    told = [text for one in chosen if one in found for text in missed(one, found[one])]
-    return told + kept_cells.not_measured(chosen, found)
+verdicts = partial(kept_cells.verdicts, missed)
 
 
 def main() -> int:

@@ -8,7 +8,8 @@ cell, fabtune or this measurement has changed since.
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,6 @@ def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
     return [f"{cell.name} ({cell.told}): {text}" for text in told]
 
 
-def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each bar that is missed or that nothing was measured for."""
-    told = [text for one in chosen if one in found for text in missed(one, found[one])]
-    return told + kept_cells.not_measured(chosen, found)
-
-
 def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     """Return a table of what each cell gave, in MB/s."""
     rows = [["cell", "told", "ms", "Mb/s", "told ms", "told Mb/s", "op", "lint", "tune", "untouched", "told", "end",
@@ -127,6 +122,9 @@ def shown(found: Mapping[Cell, Mapping[str, Any]]) -> str:
             f"{told['fraction_of_untouched']:.3f}", str(told["steps"]), f"{one['tune']['took_s']:.0f}",
         ])  # fmt: skip
     return kept_cells.table(rows)
+
+
+verdicts = partial(kept_cells.verdicts, missed)
 
 
 def main() -> int:

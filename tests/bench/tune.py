@@ -9,7 +9,8 @@ cell, fabtune or this measurement has changed since.  Cells above 300 Mb/s have 
 import json
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,9 @@ def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
         print(f"{name}: median {statistics.median(values):.3f}, least {min(values):.3f}")
 
 
+verdicts = partial(kept_cells.verdicts, missed)
+
+
 def main() -> int:
     """Measure what is missing, then judge."""
     asked = kept_cells.options(__doc__, "they fill the space, too").parse_args()
@@ -176,12 +180,6 @@ def main() -> int:
     told = verdicts(chosen, found) + failures
     print("\n".join(told) or f"{len(judged)} cells, all bars held")
     return int(bool(told))
-
-
-def verdicts(chosen: Sequence[Cell], found: Mapping[Cell, dict[str, Any]]) -> list[str]:
-    """Return a sentence for each bar that is missed or that nothing was measured for."""
-    told = [text for one in chosen if one in found for text in missed(one, found[one])]
-    return told + kept_cells.not_measured(chosen, found)
 
 
 if __name__ == "__main__":

@@ -35,9 +35,14 @@ class Ended:
     stderr: str
 
 
+def where_is(program: str) -> str | None:
+    """Return the path of `program`, also where no user's PATH leads; None where it is not installed."""
+    return shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+
+
 def require(program: str, package: str) -> str:
     """Return the path of `program`, which the Debian `package` brings.  Raises FabtuneError."""
-    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    path = where_is(program)
     if path is None:
         raise FabtuneError(f"{program} not found; install it with: apt-get install {package}")
     return path

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The tools that show and set what this host is: where they are, and one question to one of them."""
 
-import shutil
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tree
-from fabtune.host.run import Ended, TimeLimitError, finish
+from fabtune.host.run import Ended, TimeLimitError, finish, where_is
 
 # Descriptors that a tool which writes keeps open: if we are killed, the lock lasts until it has ended.
 held: list[int] = []
@@ -42,7 +41,7 @@ def find(program: str, package: str) -> str:
     FABTUNE_ROOT points at a copy of a host's trees: only programs that lie in it may stand for that host's, for
     the others would show and change the host that fabtune runs on.
     """
-    path = shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
+    path = where_is(program)
     if path is None:
         raise UnsupportedError(f"{program} is not installed (package {package})")
     if not in_tree(path):
