@@ -211,6 +211,9 @@ def _told(one: CountedDevice) -> dict[str, Op]:
 
 
 def _with_lacking(op: Op, torn: int) -> Op:
+    if not op.histograms:
+        # Read without them.
+        return op
     times = dict(op.histograms)
     if times["total"] is times["device"] and op.total_ns > op.device_ns:
         # The module leaves out what equals the device times, and what there is nothing of.

@@ -302,7 +302,8 @@ class Applying:
     def _give_back(self, numbers: Collection[int], why: str) -> None:
         """Take back these steps and no others.  Raises FabtuneError, which begins with `why`, where one stays."""
         steps = [one if one.number in numbers else replace(one, restored=True) for one in self.transaction.steps]
-        part = replace(self.transaction, steps=steps)
+        # What reads as before may lie beside what one of the writes has moved: none of it is anybody else's here.
+        part = replace(self.transaction, steps=steps, reverting=True)
         for outcome in revert_transaction(part, None, False, False, (), self.host.boot_id, lambda _: []):
             if outcome.state not in (Outcome.RESTORED, Outcome.ALREADY, Outcome.GONE):
                 raise FabtuneError(f"{why}; {outcome.step.tunable} does not go back: {outcome.note}")
