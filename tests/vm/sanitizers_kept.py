@@ -58,7 +58,8 @@ def table(path: Path) -> str:
     for kernel, suites in results.items():
         wrote = [complaints[kernel, suite] for suite in suites]
         counts = (
-            f"{len(suites)} of {all_suites}", sum(one["passed"] for one in suites.values()), sum(one["failed"] for one in suites.values()),
+            f"{len(suites)} of {all_suites}",
+            *(sum(one[key] for one in suites.values()) for key in ("passed", "failed")),
             sum(len(one["skipped"]) for one in suites.values()),
             sum(len(one.ours) + len(one.others) for one in wrote), sum(len(one.known) for one in wrote),
         )  # fmt: skip
