@@ -6,7 +6,13 @@ from pathlib import Path
 
 import hosttree
 
+from fabtune.model.device import Device
+
 NAME = "v0"
+# What the facts of a host would make of it.
+NIC = Device(
+    "nic", f"name:{NAME},netns:init", NAME, {"name": NAME, "netns": "", "directory": f"class/net/{NAME}"}
+)  # fmt: skip
 _LINK = {"ifname": NAME, "flags": ["UP"], "address": "02:00:00:00:00:01", "addr_info": []}
 FQ = {
     "limit": 10000, "flow_limit": 100, "buckets": 1024, "orphan_mask": 1023, "low_rate_threshold": 68750,

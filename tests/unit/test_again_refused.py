@@ -19,16 +19,10 @@ from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import tree
 from fabtune.host.links import Links
 from fabtune.host.nics import nic_named
-from fabtune.model.device import Device
 from fabtune.tune import journal
 from fabtune.tune.apply import apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row
-
-_NIC = Device(
-    "nic", f"name:{tctree.NAME},netns:init", tctree.NAME,
-    {"name": tctree.NAME, "netns": "", "directory": f"class/net/{tctree.NAME}"},
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -43,8 +37,8 @@ def applied(*values: tuple[str, str], overrides: tuple[str, ...] = ()) -> None:
     """Apply a plan that sets these tunables of the NIC, and let a boot undo it."""
     catalog, rows = shipped_catalog().tunables, []
     for name, wanted in values:
-        now = backends.get(catalog[name].backend).read(_NIC, catalog[name].key)
-        rows.append(Row(catalog[name], "initiator", _NIC, now, wanted, CHANGE, "a test"))
+        now = backends.get(catalog[name].backend).read(tctree.NIC, catalog[name].key)
+        rows.append(Row(catalog[name], "initiator", tctree.NIC, now, wanted, CHANGE, "a test"))
     plan = Plan("mine", ("initiator",), "", None, {}, rows)
     plan.overrides = overrides
     with journal.locked():

@@ -13,16 +13,11 @@ from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host import tree
-from fabtune.model.device import Device
 from fabtune.tune import journal
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row
 
-_NIC = Device(
-    "nic", f"name:{tctree.NAME},netns:init", tctree.NAME,
-    {"name": tctree.NAME, "netns": "", "directory": f"class/net/{tctree.NAME}"},
-)  # fmt: skip
 _QUEUES = [f"sys/class/net/{tctree.NAME}/queues/rx-{number}/rps_cpus" for number in range(3)]
 
 
@@ -40,8 +35,8 @@ def applied(name: str, now: str, wanted: str) -> Result:
     """Apply one value that is refused half way, behind one that is not."""
     catalog = shipped_catalog().tunables
     rows = [
-        Row(catalog["nic.mtu"], "initiator", _NIC, "1500", "9000", CHANGE, "a test"),
-        Row(catalog[name], "initiator", _NIC, now, wanted, CHANGE, "a test"),
+        Row(catalog["nic.mtu"], "initiator", tctree.NIC, "1500", "9000", CHANGE, "a test"),
+        Row(catalog[name], "initiator", tctree.NIC, now, wanted, CHANGE, "a test"),
     ]
     with journal.locked():
         return apply(Plan("mine", ("initiator",), "", None, {}, rows), this_host(), Leave(), print)

@@ -12,16 +12,11 @@ from fabtune import backends
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli.main import main
 from fabtune.facts.collect import this_host
-from fabtune.model.device import Device
 from fabtune.tune import journal
 from fabtune.tune.apply import apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import CHANGE, Plan, Row
 
-_NIC = Device(
-    "nic", f"name:{tctree.NAME},netns:init", tctree.NAME,
-    {"name": tctree.NAME, "netns": "", "directory": f"class/net/{tctree.NAME}"},
-)  # fmt: skip
 _KIND, _RATE = ("qdisc.kind", "fq"), ("qdisc.maxrate", "125000000")
 
 
@@ -36,8 +31,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def applied(*values: tuple[str, str]) -> None:
     catalog, rows = shipped_catalog().tunables, []
     for name, wanted in values:
-        now = backends.get("qdisc").read(_NIC, catalog[name].key)
-        rows.append(Row(catalog[name], "initiator", _NIC, now, wanted, CHANGE, "a test"))
+        now = backends.get("qdisc").read(tctree.NIC, catalog[name].key)
+        rows.append(Row(catalog[name], "initiator", tctree.NIC, now, wanted, CHANGE, "a test"))
     with journal.locked():
         assert not apply(Plan("mine", ("initiator",), "", None, {}, rows), this_host(), Leave(), print).refused
 
@@ -58,7 +53,7 @@ def test_a_rate_that_somebody_gave_our_fq_keeps_it_there_and_is_said(
     by_hand(host, 62_500_000)
     for _ in range(2):
         capsys.readouterr()
-        assert main(["revert"]) == 3 and backends.get("qdisc").read(_NIC, "maxrate") == "62500000"
+        assert main(["revert"]) == 3 and backends.get("qdisc").read(tctree.NIC, "maxrate") == "62500000"
         assert "by hand" in capsys.readouterr().out
     assert main(["revert", "--force"]) == 0 and tctree.attached(host) == before
 
@@ -75,5 +70,5 @@ def test_a_rate_of_another_profile_outlives_the_one_that_brought_the_fq(host: Pa
     first = journal.transactions()[0].name
     applied(_RATE)
     assert main(["revert", "--transaction", first]) == 3
-    assert backends.get("qdisc").read(_NIC, "maxrate") == "125000000"
+    assert backends.get("qdisc").read(tctree.NIC, "maxrate") == "125000000"
     assert main(["revert"]) == 0 and tctree.attached(host) == before
