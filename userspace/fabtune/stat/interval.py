@@ -205,7 +205,7 @@ def _ops(after: CountedDevice, before: CountedDevice) -> dict[str, Op]:
 def _told(one: CountedDevice) -> dict[str, Op]:
     """Return what was counted of a device, with how many times each histogram lacks.
 
-    The module's own no_histogram counts device times alone.
+    The module's own no_histogram counts all kinds of times together, and an earlier one device times alone.
     """
     return {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
 
