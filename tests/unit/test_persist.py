@@ -418,18 +418,35 @@ def test_iscsid_conf_keeps_every_other_line(host: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["node.session.cmds_max=64\n", "node.session.cmds_max= 64\n", "node.session.cmds_max = 64"]
-)
+    "line",
+    [
+        "node.session.cmds_max=64\n", "node.session.cmds_max= 64\n", "node.session.cmds_max = 64",
+        "node.session.cmds_max =\n", "node.session.cmds_max = \t\r\n",
+    ],
+)  # fmt: skip
 def test_a_line_that_open_iscsi_passes_over_sets_nothing_and_stays(host: Path, line: str) -> None:
     path = host / "etc/iscsi/iscsid.conf"
     path.parent.mkdir(parents=True)
-    path.write_text(line)
+    path.write_bytes(line.encode())
     backend, device = backends.get("conf"), Device("host", "host", "host")
     assert backend.read(device, "node.session.cmds_max") == ""
     backend.write(device, "node.session.cmds_max", "256")
-    assert "node.session.cmds_max = 256\n" in path.read_text() and line in path.read_text()
+    assert b"node.session.cmds_max = 256\n" in path.read_bytes() and line.encode() in path.read_bytes()
     backend.write(device, "node.session.cmds_max", "")
-    assert path.read_text() == line
+    assert path.read_bytes() == line.encode()
+
+
+@pytest.mark.parametrize("line", ["node.session.cmds_max\t=\t64 \r\n", "  node.session.cmds_max = 64\t\n"])
+def test_what_stands_around_a_value_in_iscsid_conf_stays_while_it_is_another(host: Path, line: str) -> None:
+    path = host / "etc/iscsi/iscsid.conf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(line.encode())
+    backend, device = backends.get("conf"), Device("host", "host", "host")
+    assert backend.read(device, "node.session.cmds_max") == "64"
+    backend.write(device, "node.session.cmds_max", "256")
+    assert path.read_bytes() == line.replace("64", "256").encode()
+    backend.write(device, "node.session.cmds_max", "64")
+    assert path.read_bytes() == line.encode()
 
 
 def test_srp_daemon_conf_changes_only_the_catch_all_rule(host: Path) -> None:

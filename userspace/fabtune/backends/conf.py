@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Single settings of iscsid.conf, which gives new node records their values; '' means that it has no such line.
 
-As for open-iscsi, a setting has white space before its "=" and a newline at its end; it passes over all others.
+As for open-iscsi, a setting has white space before its "=", a value and a newline at its end; it passes over others.
 Only the value of the key's line is read, journalled and changed, so that what goes back is what was there to the
 byte: the file also holds CHAP secrets.
 """
@@ -15,7 +15,7 @@ from fabtune.model.device import Device
 
 _PATH = "iscsi/iscsid.conf"
 # What stands around a value: the spaces are as the administrator left them.
-_LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=\s]*)\s+=[ \t]*)(?P<value>.*?)(?P<after>\s*)", re.DOTALL)
+_LINE = re.compile(r"(?P<before>\s*(?P<key>[^#=\s][^=\s]*)\s+=[ \t]*)(?P<value>\S.*?)(?P<after>\s*)", re.DOTALL)
 
 
 def path() -> Path:
