@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from fabtune.backends import record
 from fabtune.catalog.tunable import ROLES
 from fabtune.errors import FabtuneError
 from fabtune.export import kept, verified
@@ -94,6 +95,8 @@ class Guard:
 
     def look(self, progress: Callable[[str], None]) -> list[Told]:
         """Look once.  Raises FabtuneError where the journal cannot be read."""
+        # A discovery resets records, and tells nobody.
+        record.BACKEND.forget()
         around = HostSnapshot()
         told = [*self._look_at_paths(around, progress), *self._look_at_values(around.sessions, progress)]
         # The metrics are for others; the watch goes on without them.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabtune import __version__
+from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
 from fabtune.host import files, tools, tree
@@ -43,8 +44,6 @@ _LOCK_WAIT_S = 3.0
 # A file system that takes no writes.
 _NO_WRITES = (errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 _NAME = re.compile(r"(?P<stamp>\d{8}T\d{6}Z)-(?P<serial>\d{3,})")
-
-
 # What each file said, with what tells whether it still is that one and says the same: one command asks a dozen times,
 # and parsing takes a hundred times as long as looking.
 _parsed: dict[Path, tuple[tuple[int, ...], Transaction]] = {}
@@ -116,6 +115,7 @@ def locked() -> Iterator[None]:
             os.ftruncate(fd, 0)
             os.pwrite(fd, str(os.getpid()).encode(), 0)
         tools.held.append(fd)
+        record.BACKEND.forget()  # Whoever waited, for the lock or for an answer, knows old ones.
         # A killed writer's draft of iscsid.conf holds CHAP secrets too: it must not lie about.
         with contextlib.suppress(OSError):
             files.sweep(tree.ETC / name for name in _WRITTEN_DIRECTORIES)
