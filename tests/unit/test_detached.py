@@ -3,6 +3,7 @@
 
 import errno
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -35,3 +36,26 @@ def test_who_asks_for_one_says_what_it_was_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(namespaces, "_setns", lambda *_: None)
     with pytest.raises(FabtuneError, match="sysfs of namespace 'far': Operation not permitted; run as root"):
         namespaces.sysfs("far")
+
+
+def test_a_namespace_that_takes_the_name_of_another_is_seen_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `ip netns del` and `add`, beside a guard that goes on."""
+    monkeypatch.setattr(namespaces, "_setns", lambda *_: None)
+    monkeypatch.setattr(detached, "mount_unseen", lambda _: os.open(tmp_path, os.O_RDONLY))
+    names = [str(tmp_path / one) for one in ("far", "near")]
+    for name in names:
+        Path(name).touch()
+    far, near = map(namespaces.sysfs, names)
+    assert namespaces.sysfs(names[0]) == far != near == namespaces.sysfs(names[1])
+    Path(names[1]).rename(names[0])
+    Path(names[1]).touch()
+    again = namespaces.sysfs(names[0])
+    assert again not in (far, near)
+    for old in (far, near):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(int(old.name))
+    Path(names[0]).unlink()
+    with pytest.raises(FabtuneError, match="not found"):
+        namespaces.sysfs(names[0])

@@ -19,6 +19,9 @@ _PREFIX = "netns:"
 
 _CLONE_NEWNET = 0x40000000
 
+# The descriptor of each sysfs that was mounted, with what its namespace was.
+_mounted: dict[str, tuple[tuple[int, ...], int]] = {}
+
 
 def netns_path(netns: str) -> Path:
     """Return the file of network namespace `netns`, a name under /run/netns or a path; '' is our own."""
@@ -79,20 +82,38 @@ def _setns(fd: int, what: str) -> None:
 
 
 def sysfs(netns: str) -> Path:
-    """Return a sysfs root that shows the NICs of `netns`."""
-    return _mounted(netns) if netns else tree.SYS
-
-
-@cache
-def _mounted(netns: str) -> Path:
-    """Return a sysfs mounted inside `netns`.
+    """Return a sysfs root that shows the NICs of `netns`, as it is now: its name may be another one's by then.
 
     /sys/class/net belongs to the namespace sysfs was mounted in, so another namespace needs a
     mount of its own, which lives as long as its descriptor.
     """
+    if not netns:
+        return tree.SYS
+    which = _which(netns)
+    if netns not in _mounted or _mounted[netns][0] != which:
+        mount = _mount(netns)
+        for name in [netns, *_mounted]:
+            if name in _mounted and (name == netns or _which(name) != _mounted[name][0]):
+                os.close(_mounted.pop(name)[1])
+        _mounted[netns] = which, mount
+    return Path(f"/proc/self/fd/{_mounted[netns][1]}")
+
+
+def _which(netns: str) -> tuple[int, ...]:
+    """Return what tells the namespace at `netns` from an earlier one there, nothing where there is none."""
+    try:
+        found = netns_path(netns).stat()
+    except (OSError, InputError):
+        return ()
+    # The kernel gives a number again as soon as it is free.  What a name is bound to has the time at which that was
+    # done, but what /proc shows is made for each look.
+    return found.st_dev, found.st_ino, 0 if netns.startswith("/proc/") else found.st_ctime_ns
+
+
+def _mount(netns: str) -> int:
     with inside(netns):
         try:
-            return Path(f"/proc/self/fd/{detached.mount_unseen('sysfs')}")
+            return detached.mount_unseen("sysfs")
         except OSError as error:
             raise FabtuneError(f"sysfs of namespace '{netns}': {error.strerror}; run as root") from None
 

@@ -125,11 +125,11 @@ def instance(device: Device) -> str:
     directory = device.where.get("directory")
     if device.scope not in _HAVE_INSTANCES or not directory:
         return ""
-    base = namespaces.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
     try:
+        base = namespaces.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
         # sysfs gives no number twice.
         return str((base / directory).stat().st_ino)
-    except OSError:
+    except (OSError, InputError):
         return ""
 
 
