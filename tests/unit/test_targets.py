@@ -219,6 +219,26 @@ def test_a_daemon_that_takes_a_question_and_gives_no_answer_is_asked_once(
         targets.devices("tgt-target")
 
 
+def test_a_daemon_that_gave_no_answer_is_asked_again_by_whoever_goes_on_looking(
+    tgt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s, asked = [1000.0], list[str]()
+    monkeypatch.setattr("time.monotonic", lambda: now_s[0])
+
+    def run_tool(program: str, *_: object, **__: object) -> None:
+        asked.append(program)
+        raise FabtuneError("tgtadm: no answer within 5 s")
+
+    with monkeypatch.context() as mute:
+        mute.setattr(tools, "run_tool", run_tool)
+        for _ in range(3):
+            assert targets.groups() == []
+        now_s[0] += 59
+        assert targets.groups() == [] and asked == ["tgtadm"]
+    now_s[0] += 2
+    assert len(targets.groups()) == 1
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
 def test_a_daemon_that_this_user_may_not_ask_is_no_traceback(host: Path) -> None:
     (host / "run/tgtd").mkdir(parents=True)

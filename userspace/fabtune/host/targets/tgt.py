@@ -30,8 +30,10 @@ _WAIT_S = 30
 # What it only shows it has at hand: longer than this nobody who came for something else shall wait.
 _SHOW_S = 5
 _CONNECT_S = 1
-# Why a daemon was given up, by its socket: nobody waits for it twice.
-_mute: dict[tuple[Path, str], str] = {}
+# Why a daemon was given up, and when, by its socket: nobody waits for it twice, but those who go on looking for a
+# minute do not take it for mute for ever.
+_mute: dict[tuple[Path, str], tuple[str, float]] = {}
+_MUTE_S = 60.0
 _DIGESTS = ("HeaderDigest", "DataDigest")
 
 
@@ -53,13 +55,14 @@ def _born() -> str:
 
 
 def _hear() -> None:
-    """Raise FabtuneError for a daemon that was asked before and gave no answer."""
-    if why := _mute.get((_socket(), _born())):
+    """Raise FabtuneError for a daemon that was asked a while ago and gave no answer."""
+    why, at_s = _mute.get((_socket(), _born()), ("", 0.0))
+    if why and time.monotonic() - at_s < _MUTE_S:
         raise FabtuneError(why)
 
 
 def _give_up(why: str) -> FabtuneError:
-    _mute[_socket(), _born()] = why
+    _mute[_socket(), _born()] = why, time.monotonic()
     return FabtuneError(why)
 
 
