@@ -4,13 +4,17 @@
 import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from fabtune.errors import FabtuneError
 from fabtune.export import kept
+from fabtune.facts import devices
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.rounds import Guard, Told
+from fabtune.host.sessions import called
 from fabtune.tune import again, journal
 from fabtune.tune.verify import Drift
 
@@ -110,3 +114,29 @@ def test_values_that_cannot_be_healed_are_told_once_while_it_lasts(
         monkeypatch.setattr(rounds, "verify", lambda *_, drift=drift: [drift])
         told += guard.look(lambda _: None)
     assert kinds(told).count("cannot-heal") == 2
+
+
+def test_two_records_of_one_portal_over_two_interfaces_are_two_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    around = SimpleNamespace(records={f"iqn.t:disk,10.0.0.1:3260,{name}": {} for name in ("default", "eth1")})
+    found = devices.records(cast(HostSnapshot, around))
+    assert [one.label for one in found] == ["disk at 10.0.0.1:3260", "disk at 10.0.0.1:3260 over eth1"]
+    # What an older fabtune journalled calls them the same.
+    for labels in ([one.label for one in found], ["disk at 10.0.0.1:3260"] * 2):
+        guard, told = Guard(heal=False), list[tuple[str, str]]()
+        monkeypatch.setattr(rounds, "planned_for", lambda _: [])
+        for look, values in enumerate((("0", "0"), ("9", "0"), ("9", "9"), ("0", "9"), ("0", "0"))):
+            drifts = [
+                Drift("x", label, "0", value, value != "0", identity=one.identity)
+                for one, label, value in zip(found, labels, values, strict=True)
+            ]
+            monkeypatch.setattr(time, "monotonic", lambda look=look: 120.0 * (look + 1))
+            monkeypatch.setattr(rounds, "verify", lambda *_, drifts=drifts: drifts)
+            told += [(one.kind, one.text.partition(" is ")[0]) for one in guard.look(lambda _: None)]
+        names = [f"x of {label}" for label in labels]
+        assert told == [(kind, name) for kind in ("drift", "as-applied") for name in names] and not guard.uneasy
+
+
+def test_sessions_of_one_target_and_portal_are_not_called_the_same() -> None:
+    assert called("iqn.t", "p", "default") == "iqn.t at p"
+    assert called("iqn.t", "p", "eth1") == "iqn.t at p over eth1"
+    assert called("iqn.t", "p", "eth1", 2) == "iqn.t at p over eth1 (session 2)"

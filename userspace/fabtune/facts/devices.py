@@ -15,6 +15,7 @@ from fabtune.host import nics as nics_of
 from fabtune.host.blocks import wwid
 from fabtune.host.links import Links
 from fabtune.host.nics import Nic
+from fabtune.host.sessions import called
 from fabtune.model.device import Device
 
 
@@ -90,12 +91,8 @@ def records(around: HostSnapshot) -> list[Device]:
         target, portal, interface = identity.rsplit(",", 2)
         name = iscsiadm.initiator_name(settings)
         where = {"target": target, "portal": portal, "interface": interface, "initiator": name}
-        devices.append(Device("record", identity, _session_label(target, portal), where))
+        devices.append(Device("record", identity, called(_tail(target), portal, interface), where))
     return devices
-
-
-def _session_label(target: str, portal: str) -> str:
-    return f"{_tail(target)} at {portal}"
 
 
 def _tail(iqn: str) -> str:
@@ -108,7 +105,7 @@ def sessions(around: HostSnapshot) -> list[Device]:
         Device(
             "session",
             session.own_identity,
-            _session_label(session.target, session.portal),
+            called(_tail(session.target), session.portal, session.interface, session.place),
             {"directory": str(session.directory), "sid": str(session.sid)},
         )
         for session in around.sessions

@@ -46,6 +46,8 @@ _REST_S = 10.0
 
 # Profile, roles and network namespace of an apply.
 Key = tuple[str, tuple[str, ...], str]
+# Tunable, and what tells its device from every other one.
+Value = tuple[str, str]
 # Backend, key, and the device's scope and identity.
 Place = tuple[str, str, str, str]
 WARNING, NOTICE = "warning", "notice"
@@ -65,10 +67,10 @@ class Guard:
     """What is known from round to round; `heal` lets it write."""
 
     heal: bool
-    _drifts: frozenset[str] | None = None
-    # What each value that has drifted was when it was told of last, and when what was told.
-    _told: dict[str, str] = attrs.field(factory=dict)
-    _told_at_s: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    _drifts: frozenset[Value] | None = None
+    # What each value that has drifted is called and was when it was told of last, and when what was told.
+    _told: dict[Value, tuple[str, str]] = attrs.field(factory=dict)
+    _told_at_s: dict[tuple[Value, str], float] = attrs.field(factory=dict)
     _sessions: tuple[int, ...] = ()
     _came: bool = False
     _verify_at_s: float = 0.0
@@ -150,17 +152,17 @@ class Guard:
 
     def _told_of(self, drifts: Sequence[Drift], kind: str) -> Iterator[Told]:
         """Yield what has drifted and what is right again since the last comparison."""
-        found = {f"{one.tunable} of {one.device}": one for one in drifts if one.drifted}
+        found = {(one.tunable, one.identity or one.device): one for one in drifts if one.drifted}
         now_s = time.monotonic()
         self._told_at_s = {one: at_s for one, at_s in self._told_at_s.items() if now_s - at_s < VERIFY_EVERY_S}
-        for name, one in found.items():
+        for value, one in found.items():
             was = "gone" if one.found is None else one.found
-            if self._told.get(name) != was and (name, was) not in self._told_at_s:
-                note = f": {one.note}" if one.note else ""
+            if self._told.get(value, ("", None))[1] != was and (value, was) not in self._told_at_s:
+                name, note = f"{one.tunable} of {one.device}", f": {one.note}" if one.note else ""
                 yield Told(kind, WARNING, f"{name} is {was}, applied was {one.expected}{note}")
-                self._told[name], self._told_at_s[name, was] = was, now_s
-        for name in sorted(self._told.keys() - found.keys()):
-            del self._told[name]
+                self._told[value], self._told_at_s[value, was] = (name, was), now_s
+        for value in sorted(self._told.keys() - found.keys()):
+            name, _ = self._told.pop(value)
             yield Told("as-applied", NOTICE, f"{name} is as applied again, or no longer in force")
         self._drifts = frozenset(found)
 

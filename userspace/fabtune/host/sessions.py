@@ -73,12 +73,18 @@ class Session:
     @property
     def label(self) -> str:
         """What people call the session."""
-        return f"{self.target} at {self.portal}"
+        return called(self.target, self.portal, self.interface, self.place)
 
     @property
     def directory(self) -> Path:
         """Where the kernel shows the session."""
         return tree.SYS / f"class/iscsi_session/session{self.sid}"
+
+
+def called(target: str, portal: str, interface: str, place: int = 1) -> str:
+    """Return what people call a session, or its record: two of one target and portal are not called the same."""
+    over = "" if interface == "default" else f" over {interface}"
+    return f"{target} at {portal}{over}{'' if place == 1 else f' (session {place})'}"
 
 
 class Connections:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host import iscsid
-from fabtune.host.sessions import Session, live_sessions
+from fabtune.host.sessions import Session, called, live_sessions
 from fabtune.tune import carry, depth_held, journal, relogin, signals, successor
 from fabtune.tune.lines import KeptLine, Logout
 from fabtune.tune.pending import Pending
@@ -23,7 +23,7 @@ ANEW_S = 180.0
 
 def label(away: Logout) -> str:
     """Return what people call the session."""
-    return f"{away.target} at {away.portal}"
+    return called(away.target, away.portal, away.interface)
 
 
 def away(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Logout, str]]:

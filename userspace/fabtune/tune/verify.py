@@ -31,6 +31,8 @@ class Drift:
     note: str = ""
     # As it should be, but something must still happen before it is felt.
     due: bool = False
+    # What tells the device from another one that is called the same.
+    identity: str = ""
 
     def as_json(self) -> dict[str, Json]:
         """Return the finding with stable keys."""
@@ -42,6 +44,7 @@ class Drift:
             "drifted": self.drifted,
             "note": self.note,
             "due": self.due,
+            "identity": self.identity or self.device,
         }
 
 
@@ -89,7 +92,13 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
         assert row.device is not None and row.wanted is not None
         key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
         key = (*key, instance(row.device)) if row.device.scope == "nic" else key
-        latest.setdefault(key, Drift(row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied"))
+        latest.setdefault(
+            key,
+            Drift(
+                row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied",
+                identity=row.device.identity,
+            ),
+        )  # fmt: skip
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
     busy = journal.at_work()
@@ -155,7 +164,7 @@ def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Dr
             note = "the device was created again since (a re-login, a reload), with its own value; apply again"
         else:
             note = suspect(step, present)
-    return Drift(step.tunable, step.device.label, expected, found, drifted, note)
+    return Drift(step.tunable, step.device.label, expected, found, drifted, note, identity=step.device.identity)
 
 
 def _waits(step: Step, locate: Locator) -> Drift:
@@ -169,7 +178,8 @@ def _waits(step: Step, locate: Locator) -> Drift:
     except FabtuneError as error:
         note = f"waits to go back: {error}"
     back = found is not None and found.split() == step.old.split()
-    return Drift(step.tunable, step.device.label, step.old, found, not back, "" if back else note)
+    note = "" if back else note
+    return Drift(step.tunable, step.device.label, step.old, found, not back, note, identity=step.device.identity)
 
 
 def _unfinished(asked: list[Transaction], busy: str) -> list[Drift]:
@@ -240,7 +250,9 @@ def _away(everything: list[Transaction], boot_id: str, busy: str) -> list[Drift]
         what = "and has not logged it in yet" if busy else what
         remedy = busy or "`fabtune revert` or the next apply logs it in"
         note = f"fabtune logged it out {what}; {remedy}{why and f'; {why}'}"
-        found.append(Drift("session", owed.label(one), "logged in", None if why else "logged out", True, note))
+        state = None if why else "logged out"
+        itself = f"{one.identity} {one.sid}"
+        found.append(Drift("session", owed.label(one), "logged in", state, True, note, identity=itself))
     return found
 
 
@@ -255,6 +267,7 @@ def _not_given_back(everything: list[Transaction], boot_id: str, busy: str) -> l
             value.now,
             True,
             f"was so before a {one.act}, which fabtune did not finish; {remedy}",
+            identity=f"{value.device} {one.identity} {one.sid}",
         )
         for one, value in owed.values(everything, boot_id)
     ]
@@ -269,7 +282,9 @@ def _lacking(everything: list[Transaction], boot_id: str) -> list[Drift]:
             for device in map_paths.lacking(session):
                 note = f"{device} lacks its path through it since it logged in again; "
                 note += "see `multipath -ll` and multipathd's log"
-                found.append(Drift("session", session.label, f"a path of {device}", None, drifted=True, note=note))
+                itself = f"{device} {session.own_identity}"
+                path = f"a path of {device}"
+                found.append(Drift("session", session.label, path, None, drifted=True, note=note, identity=itself))
     return found
 
 
