@@ -56,6 +56,7 @@ def again(capsys: pytest.CaptureFixture[str]) -> Callable[[], tuple[list[str], l
         capsys.readouterr()
         main(["apply", "--again", "--json"])
         said = json.loads(capsys.readouterr().out)
+        assert "error" not in said, said["error"]
         return [one["tunable"] for one in said["written"]], [one["why"] for one in said["left_alone"]]
 
     return run

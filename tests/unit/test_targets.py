@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hosttree
 import pytest
@@ -23,6 +24,7 @@ from fabtune.errors import FabtuneError, InputError, UnsupportedError
 from fabtune.experiment.settings import check_settings, parse_settings
 from fabtune.facts.collect import Facts, survey
 from fabtune.host import targets, tools
+from fabtune.host.run import Ended
 from fabtune.lab.recipe import IMAGES, SUITES, image_for, recipe_for
 from fabtune.model.path import NetworkPath
 from fabtune.tune import persist
@@ -211,10 +213,17 @@ def test_a_daemon_that_takes_a_question_and_gives_no_answer_is_asked_once(
     tgt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fabtune.host.targets.tgt._SHOW_S", 1)
-    hosttree.put(tgt / "bin/tgtadm", f"#!/bin/sh\necho x >> {tgt}/asked; exec sleep 60")
+    hosttree.put(tgt / "bin/tgtadm", "#!/bin/sh\nexec sleep 60")
+    asked, really = list[str](), tools.run_tool
+
+    def run_tool(program: str, *words: str, **more: Any) -> Ended:
+        asked.append(program)
+        return really(program, *words, **more)
+
+    monkeypatch.setattr(tools, "run_tool", run_tool)
     for _ in range(3):
         assert targets.groups() == [] and targets.tpgs() == []
-    assert (tgt / "asked").read_text() == "x\n"
+    assert asked == ["tgtadm"]
     with pytest.raises(FabtuneError, match="tgtadm .*: no answer within 1 s"):
         targets.devices("tgt-target")
 
