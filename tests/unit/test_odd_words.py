@@ -47,6 +47,10 @@ AT = "expected seconds from 0 to 4294967295"
         ("ab a b xdd --on /tmp --pairs 3", "--pairs 3: expected an even number"),
         ("lab run", "the following arguments are required: SCRIPT;"),
         ("plan wan --rtt 50ms --rate 1gbit --set io_size=0", "fabtune: --set io_size=0: expected above 0: "),
+        *(
+            (f"plan short-queue --rtt 5ms --rate 1gbit --set {one}=0", f"fabtune: --set {one}=0: expected above 0: ")
+            for one in ("streams", "io_size")
+        ),
     ],
 )
 def test_what_is_out_of_range_is_bad_usage_and_the_range_is_named(

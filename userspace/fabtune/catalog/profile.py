@@ -2,7 +2,7 @@
 """Profiles: what each role should have, and why; parsed from ``profiles/*.toml`` with includes resolved."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,11 +117,24 @@ class Profile:
         try:
             return formula.evaluate(parameter.default, known, parameter.where)
         except InputError as error:
-            zeros = sorted(name for name in formula.variables(parameter.default) if overrides.get(name) == 0)
-            if zeros and _DIVIDES in str(error):
-                raise InputError(f"--set {zeros[0]}=0: expected above 0: {error}") from None
+            if (blamed := self.blamed(error, [parameter.default], overrides)) is not error:
+                raise blamed from None
             # The default may be an included profile's, the value that it cannot use this one's.
             raise error if str(self.path) in str(error) else InputError(f"{self.path}: {error}") from None
+
+    def blamed(self, error: InputError, formulas: Iterable[str], overrides: Mapping[str, float]) -> InputError:
+        """Return `error` of `formulas`, with the `--set` that made one of them divide by zero, if any did."""
+        if _DIVIDES not in str(error):
+            return error
+        used: set[str] = set()
+        left = set().union(*map(formula.variables, formulas))
+        while left:
+            name = left.pop()
+            used.add(name)
+            if name in self.parameters and name not in overrides:
+                left |= formula.variables(self.parameters[name].default) - used
+        zeros = sorted(name for name in used if overrides.get(name) == 0)
+        return InputError(f"--set {zeros[0]}=0: expected above 0: {error}") if zeros else error
 
     def _refuse_circles(self, wanting: dict[str, set[str]]) -> None:
         """Raise InputError where parameters depend only on each other; `wanting` has what each lacks, by name."""

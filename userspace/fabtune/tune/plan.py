@@ -140,6 +140,8 @@ def make_plan(
                 raise PathUnknownError(
                     f"{_what_is_missing(facts)} (profile '{profile.name}' needs it for {error})"
                 ) from None
+            except InputError as error:
+                raise profile.blamed(error, [entry.when, str(entry.wanted)], overrides) from None
             for row in found:
                 key = row.tunable.name, row.device.key if row.device else None
                 rows[key] = _stricter(rows[key], row) if key in rows else row
