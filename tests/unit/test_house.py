@@ -148,7 +148,7 @@ def test_the_host_layer_knows_nothing_above_it() -> None:
     assert above == {}
 
 
-_BELOW = ("errors", "host", "model", "stat", "installed")
+_BELOW = ("errors", "packages", "host", "model", "stat", "installed")
 
 
 def too_long(name: str, source: str) -> Iterator[str]:

@@ -43,7 +43,8 @@ def test_another_python_than_the_system_s_is_shown_the_launcher(tmp_path: Path) 
 
 
 def test_an_old_python_can_read_what_tells_it_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path in (PACKAGE / "__init__.py", PACKAGE / "__main__.py", PACKAGE / "needs.py", LAUNCHER):
+    names = ("__init__.py", "__main__.py", "needs.py", "packages.py")
+    for path in (*(PACKAGE / name for name in names), LAUNCHER):
         tree = ast.parse(path.read_text(), feature_version=(3, 6))
         # Annotations are evaluated, and an old Python does not know today's.
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]

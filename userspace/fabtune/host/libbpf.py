@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from fabtune import packages
 from fabtune.errors import FabtuneError, UnsupportedError
-from fabtune.host import detached
+from fabtune.host import detached, tree
 
 _LIBRARY = "libbpf.so.1"
 # kernfs counts its inodes from the real root, which a container does not see.
@@ -31,7 +32,8 @@ def _libbpf() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(_LIBRARY, use_errno=True)
     except OSError:
-        raise UnsupportedError(f"{_LIBRARY} is not installed (package libbpf1)") from None
+        name = packages.package_name(tree.ETC, _LIBRARY, "libbpf1")
+        raise UnsupportedError(f"{_LIBRARY} is not installed{name and f' (package {name})'}") from None
     for name in _POINTERS:
         getattr(library, name).restype = ctypes.c_void_p
     # What it would print is for its developers; what failed is said here.

@@ -6,8 +6,9 @@ A kind of target that is a program says so itself (host/targets).
 
 from dataclasses import dataclass
 
+from fabtune import packages
 from fabtune.errors import UnsupportedError
-from fabtune.host import tools
+from fabtune.host import tools, tree
 
 # Verbs that look at a host and tune it: what they lack, a host in production lacks.
 TUNING = ("show", "lint", "plan", "apply", "verify", "revert")
@@ -37,7 +38,8 @@ class Program:
     @property
     def remedy(self) -> str:
         """Return how to get it."""
-        return f"apt install {self.package}{self.releases and f' ({self.releases})'}"
+        how = packages.remedy(tree.ETC, (self.name, self.package))
+        return f"{how} ({self.releases})" if self.releases and packages.is_debians(tree.ETC) else how
 
     @property
     def tunes(self) -> bool:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from fabtune import packages
 from fabtune.errors import FabtuneError
+from fabtune.host import tree
 
 _TAIL_LINES = 12
 
@@ -44,7 +46,8 @@ def require(program: str, package: str) -> str:
     """Return the path of `program`, which the Debian `package` brings.  Raises FabtuneError."""
     path = where_is(program)
     if path is None:
-        raise FabtuneError(f"{program} not found; install it with: apt-get install {package}")
+        how = packages.command(tree.ETC, (program, package), apt="apt-get")
+        raise FabtuneError(f"{program} not found{how and f'; install it with: {how}'}")
     return path
 
 

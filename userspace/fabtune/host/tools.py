@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+from fabtune import packages
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.host import tree
 from fabtune.host.run import Ended, TimeLimitError, finish, where_is
@@ -36,14 +37,15 @@ def last_words(done: Ended) -> str:
 
 
 def find(program: str, package: str) -> str:
-    """Return the path of `program`, which `package` brings.  Raises UnsupportedError.
+    """Return the path of `program`, which Debian's `package` brings.  Raises UnsupportedError.
 
     FABTUNE_ROOT points at a copy of a host's trees: only programs that lie in it may stand for that host's, for
     the others would show and change the host that fabtune runs on.
     """
     path = where_is(program)
     if path is None:
-        raise UnsupportedError(f"{program} is not installed (package {package})")
+        name = packages.package_name(tree.ETC, program, package)
+        raise UnsupportedError(f"{program} is not installed{name and f' (package {name})'}")
     if not in_tree(path):
         raise UnsupportedError(
             f"{program}: not run, because FABTUNE_ROOT={tree.ROOT} is not the host that {path} is for"

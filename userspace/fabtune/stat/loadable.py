@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from fabtune import __version__
+from fabtune import __version__, packages
 from fabtune.errors import FabtuneError
 from fabtune.host import tools, tree
 from fabtune.host.tree import read_text
@@ -147,12 +147,12 @@ def _key(certificate: str) -> str:
 def _how_to_build(kernel: str) -> str:
     source = any((tree.ROOT / "usr/src").glob("fabstat-*/dkms.conf"))
     headers = (tree.ROOT / "lib/modules" / kernel / "build").exists()
+    with_headers = (f"the headers of kernel {kernel}", f"linux-headers-{kernel}")
     if not source:
-        return (
-            f"apt install fabstat-dkms linux-headers-{kernel} (from a checkout: make -C kmod, insmod kmod/fabstat.ko)"
-        )
+        how = packages.remedy(tree.ETC, ("fabstat-dkms", "fabstat-dkms"), with_headers)
+        return f"{how} (from a checkout: make -C kmod, insmod kmod/fabstat.ko)"
     if not headers:
-        return f"apt install linux-headers-{kernel}, with which DKMS builds it"
+        return f"{packages.remedy(tree.ETC, with_headers)}, with which DKMS builds it"
     return (
         f"dkms install fabstat/{__version__} -k {kernel}; what went wrong is in /var/lib/dkms/fabstat/*/build/make.log"
     )

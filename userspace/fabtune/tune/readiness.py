@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fabtune import __version__, needs
+from fabtune import __version__, needs, packages
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host import iscsiadm, targets, tree
 from fabtune.host.programs import PROGRAMS, Program
@@ -20,6 +20,8 @@ from fabtune.stat.snapshot import DIRECTORY
 from fabtune.tune import journal
 
 READY, OPTIONAL, TO_DO, WRONG, UNKNOWN = "ready", "optional", "to do", "wrong", "cannot tell"
+# What makes a host a target, where no kind of target says it better.
+_TARGETCLI = ("targetcli", "targetcli-fb")
 # What one state makes of the whole, the worst first.
 _EXIT_CODES = {WRONG: ExitCode.FAILED, TO_DO: ExitCode.NEEDS_ACTION, UNKNOWN: ExitCode.CANNOT_TELL}
 
@@ -105,7 +107,8 @@ def _module() -> Iterator[Readiness]:
         yield Readiness(name, TO_DO, *obstacle, verbs)
     elif module.demanded_by and not module.key:
         what = f"{module.file} is signed by '{module.signer}', and {module.demanded_by} asks for a trusted key"
-        yield Readiness(name, UNKNOWN, f"{what}: whether this one is, is not known", "apt install mokutil", verbs)
+        fix = _program("mokutil").remedy
+        yield Readiness(name, UNKNOWN, f"{what}: whether this one is, is not known", fix, verbs)
     else:
         yield Readiness(
             name, TO_DO, f"{module.built} is built for {module.kernel} and not loaded", "modprobe fabstat", verbs
@@ -126,14 +129,15 @@ def _ends() -> Iterator[Readiness]:
     try:
         version = iscsiadm.iscsiadm("--version").strip()
     except FabtuneError as error:
-        initiator = Readiness("initiator", OPTIONAL, str(error), "apt install open-iscsi", _program("iscsiadm").verbs)
+        program = _program("iscsiadm")
+        initiator = Readiness("initiator", OPTIONAL, str(error), program.remedy, program.verbs)
     else:
         initiator = Readiness("initiator", READY, version or "iscsiadm is there")
     if any(_serves(kind) for kind in targets.kinds()):
         target = Readiness("target", READY, "serves portal groups")
     else:
         lacks = [one.lacking() for one in targets.kinds()]
-        told = next((found for found in lacks if found), ("no target", "apt install targetcli-fb"))
+        told = next((found for found in lacks if found), ("no target", packages.remedy(tree.ETC, _TARGETCLI)))
         target = Readiness("target", OPTIONAL, *told)
     if initiator.state == target.state == OPTIONAL:
         yield Readiness("initiator", TO_DO, f"{initiator.found}, and this host is no target either", initiator.fix,
