@@ -261,6 +261,21 @@ def test_two_bdp_and_one_request_more_fill_a_path(
     assert [row.wanted for row in plan.changes] == ([wanted] if wanted else [])
 
 
+@pytest.mark.parametrize(
+    ("rtt_s", "more", "wanted"),
+    [(0.0, {}, "6"), (0.0001, {}, "7"), (0.0001, {"service_us": 5000.0}, "26"), (0.0001, {"service_us": 0.0}, "2"),
+     (0.002, {}, "21"), (0.002, {"service_us": 0.0}, "21")],
+)  # fmt: skip
+def test_on_a_short_path_the_target_s_disks_decide_how_many_requests_fill_it(
+    rtt_s: float, more: dict[str, float], wanted: str
+) -> None:
+    """Two were left for a whole disk: at 10 Gb/s they fill the line only if its disks take no time."""
+    facts = collect([])
+    facts.readings = [Reading("block.queue_depth", Device("block", "sda", "sda"), "32")]
+    profile, path = load_profile("short-queue", shipped_catalog()), NetworkPath(rtt_s, 1.25e9)
+    assert [row.wanted for row in make_plan(profile, ("initiator",), facts, path, more).changes] == [wanted]
+
+
 def test_looks_are_told_to_read_times_only_for_a_goal_that_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
 
