@@ -149,6 +149,12 @@ def test_parameters_may_stand_in_any_order(tmp_path: Path) -> None:
     assert profile.values({}, {}) == {"queue": 8192, "io": 2048}
 
 
+def test_a_parameter_may_use_those_of_an_included_profile(tmp_path: Path) -> None:
+    text = 'include = ["lan"]\n[parameters.mine]\nsummary = "x"\ndefault = "2 * io_size"\n'
+    profile = load_profile(profile_file(tmp_path, text), shipped_catalog())
+    assert profile.values({"io_size": 4096}, {"rate": 1e6, "bdp": 1e6})["mine"] == 8192
+
+
 def test_parameters_that_need_each_other_are_named(tmp_path: Path) -> None:
     text = '[parameters.a]\nsummary = "x"\ndefault = "b + rtt"\n[parameters.b]\nsummary = "x"\ndefault = "2 * a"\n'
     profile = load_profile(profile_file(tmp_path, text), shipped_catalog())
@@ -172,7 +178,7 @@ def test_an_include_that_no_file_can_be_called_is_not_found(tmp_path: Path) -> N
 
 def test_a_value_beyond_its_range_is_limited_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosttree.enter(hosttree.make(tmp_path, 0, 1), monkeypatch)
-    one = row(plan_of("wan", NetworkPath(10, 125e9)), "tcp.rmem_max")
+    one = row(plan_of("wan", NetworkPath(10, 125e9), io_size=float(16 << 20)), "tcp.rmem_max")
     assert one.wanted == "2147483647"
     assert "limited to 2147483647" in one.note
 
@@ -265,11 +271,38 @@ def test_buffers_beyond_a_share_of_memory_are_refused_unless_told(
     hosttree.enter(host, monkeypatch)
     profile = load_profile("wan", shipped_catalog())
     facts = collect(tunables_of(profile))
-    path = NetworkPath(0.1, 12.5e9)
-    with pytest.raises(InputError, match=r"4\d\d\d MiB, 2\d\d % of this host's 1434 MiB, allowed: 50 %.*--rate"):
-        memory.check_memory(make_plan(profile, BOTH, facts, path, {}), facts)
-    memory.check_memory(make_plan(profile, BOTH, facts, path, {"memory_percent": 400}), facts)
+    told = r"11\d\d MiB, 8\d % of this host's 1434 MiB, allowed: 50 %; "
+    # A NIC's speed, or what a few reads showed, may be far above the path's rate; what was told is that.
+    for path, advice in (
+        (NetworkPath(0.1, 12.5e9, by_nic=True), "give the path's own rate with --rate, or --set memory_percent="),
+        (NetworkPath(0.1, 12.5e9), "--set memory_percent=8. takes it all the same$"),
+    ):
+        with pytest.raises(InputError, match=told + advice):
+            memory.check_memory(make_plan(profile, BOTH, facts, path, {}), facts)
+        memory.check_memory(make_plan(profile, BOTH, facts, path, {"memory_percent": 400}), facts)
     memory.check_memory(make_plan(profile, BOTH, facts, WAN, {}), facts)
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "buffer"),
+    [
+        # What the queue has in flight at most, with requests of 256 KiB and of more.
+        (NetworkPath(0.3, 1.25e9), {}, 4 * 512 * 262144),
+        (NetworkPath(0.3, 1.25e9), {"io_size": 512 * 1024.0}, 4 * 512 * 524288),
+        (NetworkPath(0.3, 1.25e9), {"io_size": 1048576.0}, 4 * 375e6),
+        (NetworkPath(0.3, 1.25e9, estimated=True), {}, (16 << 30) // 64),
+        # A queue that fills the path: four BDP. Beside small requests, which do not fill it, larger ones may come.
+        (NetworkPath(0.1, 1.25e9), {}, 4 * 125e6),
+        (WAN, {"io_size": 4096.0}, 25e6),
+        # What the kernel has in flight already stays there.
+        (WAN, {"queue": 1.0}, 25e6),
+    ],
+)
+def test_a_buffer_holds_no_more_than_the_queue_has_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: NetworkPath, settings: dict[str, float], buffer: float
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    assert row(plan_of("wan", path, **settings), "tcp.wmem_max").wanted == f"{buffer:.0f}"
 
 
 def test_the_plan_says_which_requests_its_queue_is_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,6 +317,26 @@ def test_the_plan_says_which_requests_its_queue_is_for(tmp_path: Path, monkeypat
     assert small.parameters["queue"] == 512
     assert "--set" not in sizing.in_words(plan_of("wan", NetworkPath(0.001, 125e6)))
     assert plan_of("wan", path, io_size=float(1 << 20)).parameters["queue"] == 32
+
+
+def test_the_plan_says_that_its_queue_cannot_fill_a_long_fat_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosttree.enter(hosttree.make(tmp_path, 1, 1), monkeypatch)
+    fat = NetworkPath(0.3, 1.25e9)
+    assert sizing.in_words(plan_of("wan", fat)).endswith(
+        "a full queue takes 112 ms to pass; 512 x 256 KiB fill 36 % of this path, and a target takes at most 512: "
+        "larger requests (--set io_size=1024KiB) or more sessions fill it"
+    )
+    assert "--set io_size=512KiB" in sizing.in_words(plan_of("wan", NetworkPath(0.2, 1.25e9)))
+    assert " fill " not in sizing.in_words(plan_of("wan", fat, io_size=float(1 << 20))).replace("to fill this path", "")
+    # No disk has requests so large.
+    assert sizing.in_words(plan_of("wan", NetworkPath(0.3, 12.5e9))).endswith("at most 512: more sessions fill it")
+    # No smaller size makes a queue longer that is as long as it may be.
+    long = sizing.in_words(plan_of("wan", NetworkPath(0.1, 1.25e9)))
+    assert long.endswith("to fill this path with requests of 4 KiB, 30518 are needed (a target takes at most 512)")
+    # A queue that was told is not sized by anything.
+    assert sizing.in_words(plan_of("wan", fat, queue=64.0)).endswith("; 64 x 256 KiB fill 4 % of this path")
 
 
 @pytest.mark.parametrize(("memory_kib", "state"), [(2 << 20, UNSUPPORTED), (4 << 20, UNSUPPORTED), (8 << 20, CHANGE)])

@@ -131,12 +131,12 @@ sys.exit(bool(changes) or len(rows) < 30)" "$output"
 }
 
 @test "a plan whose buffers exceed the host's memory is refused, and one that says so is taken" {
-	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit
+	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit --set io_size=1MiB
 	echo "$output"
 	[ "$status" -eq 2 ]
 	[[ "$output" == *"too much memory at worst"*"--set memory_percent="* ]]
 	[ "$(cut -f3 /proc/sys/net/ipv4/tcp_rmem)" -lt 1073741824 ]
-	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit --set memory_percent=1000
+	run fabtune apply wan --role initiator --rtt 100ms --rate 100gbit --set io_size=1MiB --set memory_percent=1000
 	[ "$status" -eq 4 ]
 }
 

@@ -246,7 +246,7 @@ def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Prof
         parameters |= base.parameters
         for role in ROLES:
             entries[role] |= base.entries[role]
-    parameters |= _parameters(table.parameters, path)
+    parameters |= _parameters(table.parameters, path, parameters)
     variables = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
     sections = {"both": table.both, "initiator": table.initiator, "target": table.target}
     for section, tables in sections.items():
@@ -262,7 +262,7 @@ def _read(path: Path, catalog: Catalog, load: Callable[[Path], Profile]) -> Prof
     return Profile(path.stem, table.summary, path, parameters, entries)
 
 
-def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
+def _parameters(table: Mapping[str, Any], path: Path, included: Iterable[str]) -> dict[str, Parameter]:
     parameters: dict[str, Parameter] = {}
     for name, raw in table.items():
         where = f"{path}: [parameters.{name}]"
@@ -270,7 +270,7 @@ def _parameters(table: Mapping[str, Any], path: Path) -> dict[str, Parameter]:
             raise InputError(f"{where}: expected a new name in lower case that is not a variable of the path or host")
         data = typed.STRICT.read(_ParameterTable, raw, where)
         parameters[name] = Parameter(name, str(data.default), data.summary, where)
-    sample = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *parameters), 1.0)
+    sample = dict.fromkeys((*PATH_VARIABLES, *HOST_VARIABLES, *included, *parameters), 1.0)
     for parameter in parameters.values():
         _check_formula(parameter.default, sample, parameter.where)
     return parameters

@@ -63,11 +63,16 @@ def excess(plan: Plan, cost: MemoryCost) -> str:
     found = 100 * cost.fraction_of_host
     if found <= allowed or not any(_takes_memory(row.tunable.name) for row in plan.changes):
         return ""
-    say = f", or --set {LIMIT}={found + 1:.0f} to take it all the same" if LIMIT in plan.parameters else ""
+    advice = []
+    # A rate that was told is the path's own as far as anybody knows.
+    if plan.path is None or plan.path.by_nic or plan.path.estimated:
+        advice.append("give the path's own rate with --rate")
+    if LIMIT in plan.parameters:
+        advice.append(f"--set {LIMIT}={found + 1:.0f} {'to take' if advice else 'takes'} it all the same")
     return (
         f"too much memory at worst: buffers of {cost.sessions} sessions may take {cost.total_bytes / 2**20:.0f} MiB, "
-        f"{found:.0f} % of this host's {cost.host_bytes / 2**20:.0f} MiB, allowed: {allowed:.0f} %; "
-        f"give the path's own rate with --rate{say}"
+        f"{found:.0f} % of this host's {cost.host_bytes / 2**20:.0f} MiB, allowed: {allowed:.0f} %"
+        f"{'; ' if advice else ''}{', or '.join(advice)}"
     )
 
 

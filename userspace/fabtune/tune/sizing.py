@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Which request a plan's queue was sized for, and what another size would need, in words."""
 
+import math
+
 from fabtune.tune.plan import Plan
 
-_SMALL_BYTES = 4096
+_SMALL_BYTES, _LARGE_BYTES = 4096, 1 << 20
 _LARGEST_QUEUE = 512
 
 
@@ -17,8 +19,23 @@ def in_words(plan: Plan) -> str:
         f"sized for requests of {io_bytes / 1024:g} KiB, {queue:g} of them in flight; "
         f"a full queue takes {1e3 * queue * io_bytes / goodput:.0f} ms to pass"
     )
-    needed = plan.path.bdp_bytes / _SMALL_BYTES
-    if io_bytes > _SMALL_BYTES and needed > queue:
+    bdp = plan.path.bdp_bytes
+    needed = bdp / _SMALL_BYTES
+    if io_bytes > _SMALL_BYTES and queue * io_bytes < bdp:
+        text += f"; {_lacking(queue, io_bytes, bdp)}"
+    elif io_bytes > _SMALL_BYTES and needed > queue:
         capped = "" if needed <= _LARGEST_QUEUE else f" (a target takes at most {_LARGEST_QUEUE})"
-        text += f"; to fill this path with requests of 4 KiB, {needed:.0f} are needed{capped}: --set io_size=4KiB"
+        text += f"; to fill this path with requests of 4 KiB, {needed:.0f} are needed{capped}"
+        if queue < _LARGEST_QUEUE:
+            text += ": --set io_size=4KiB"
     return text
+
+
+def _lacking(queue: float, io_bytes: float, bdp: float) -> str:
+    """Return how much of a path a queue that cannot fill it fills, and what fills it where no longer queue does."""
+    text = f"{queue:g} x {io_bytes / 1024:g} KiB fill {100 * queue * io_bytes / bdp:.0f} % of this path"
+    if queue < _LARGEST_QUEUE:
+        return text
+    size = 1 << math.ceil(math.log2(bdp / _LARGEST_QUEUE))
+    larger = f"larger requests (--set io_size={size / 1024:g}KiB) or " if size <= _LARGE_BYTES else ""
+    return f"{text}, and a target takes at most {_LARGEST_QUEUE}: {larger}more sessions fill it"
