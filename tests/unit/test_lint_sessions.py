@@ -93,3 +93,15 @@ def test_a_locked_window_is_held_against_the_path_of_its_own_session(facts: Fact
     for one in found:
         least, most = map(float, re.findall(r"([0-9.]+) MB/s", one.consequence))
         assert least < most, "what holds nothing back is no hazard"
+
+
+@pytest.mark.parametrize("kind", ["lio", "tgt"])
+def test_what_open_iscsi_never_agrees_on_is_mended_each_in_its_own_way(kind: str) -> None:
+    """For an ErrorRecoveryLevel of 2 several sessions were advised, which is what helps where one connection is few."""
+    facts = facts_with()
+    names = [f"{kind}.max_connections", f"{kind}.error_recovery_level"]
+    facts.readings = [one for one in facts.readings if one.tunable not in names]
+    facts.readings += [Reading(name, Device("tpg", f"iqn.{kind},tpgt_1", kind), "2") for name in names]
+    found = [one for one in lint(facts, shipped_catalog(), WAN) if one.rule == "offer-never-taken"]
+    fixes = {one.evidence.partition(" ")[0]: one.fix for one in found}
+    assert fixes == {names[0]: "use several sessions and dm-multipath instead", names[1]: f"set {names[1]} to 0"}

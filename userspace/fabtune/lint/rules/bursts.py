@@ -89,15 +89,18 @@ def session_older_than_record(scene: Scene) -> Iterator[Case]:
     "notice",
     seen="{name} is {value}",
     so="open-iscsi always answers {plain}",
-    fix="use several sessions and dm-multipath instead",
+    fix="{fix}",
     example={"lio.max_connections": "4"},
 )
 def offer_never_taken(scene: Scene) -> Iterator[Case]:
     """open-iscsi answers MaxConnections 1 and ErrorRecoveryLevel 0 to whatever is offered."""
-    for key, plain in (("MaxConnections", 1), ("ErrorRecoveryLevel", 0)):
+    for key, plain, fix in (
+        ("MaxConnections", 1, "use several sessions and dm-multipath instead"),
+        ("ErrorRecoveryLevel", 0, "set {} to 0"),
+    ):
         for reading, value in scene.numbers(*_offers(key)):
             if value > plain:
-                yield case(reading, name=reading.tunable, value=value, plain=plain)
+                yield case(reading, name=reading.tunable, value=value, plain=plain, fix=fix.format(reading.tunable))
 
 
 @rule(
