@@ -60,6 +60,12 @@ def by_address(addresses: Iterable[str], links: Links) -> list[Nic]:
     return [nic_named(name, links) for name in links.stack(upper)]
 
 
+def lowest(nics: Iterable[Nic]) -> list[Nic]:
+    """Return those of `nics` that lie on no other: packets leave by them, and by each of them once."""
+    # Facts of the first fabtune tell `lower` alone.
+    return [nic for nic in nics if not nic.below and set(nic.lower) <= {nic.name}]
+
+
 def nic_named(name: str, links: Links) -> Nic:
     """Return what sysfs and `links` tell of interface `name`."""
     directory = links.directory(name)

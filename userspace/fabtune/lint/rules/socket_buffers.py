@@ -8,6 +8,7 @@ from dataclasses import replace
 from fabtune.host.sessions import Connections
 from fabtune.host.sockets import TcpSocket
 from fabtune.lint.rule import MIB, Case, Scene, case, rule
+from fabtune.lint.ways import nics_by_address
 from fabtune.model import capacity
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
@@ -78,14 +79,7 @@ class _Paths:
         self._sessions: dict[str, list[TcpSocket | None]] = {}
         for one in scene.facts.sessions:
             self._sessions.setdefault(one.identity, []).append(None if one.is_rdma else ends.of(one))
-        speeds = {nic.name: nic.speed_bit_per_s for nic in scene.facts.nics}
-        self._speeds: dict[str, list[int | None]] = {}
-        for name, addresses in {
-            reading.device.label: reading.device.where.get("addresses", "")
-            for reading in scene.facts.readings if reading.device.scope == "nic"
-        }.items():  # fmt: skip
-            for address in addresses.split():
-                self._speeds.setdefault(canonical(address), []).append(speeds.get(name))
+        self._nics = nics_by_address(scene.facts)
         known_ms = [one.path_rtt_ms for one in sockets if one.path_rtt_ms]
         self._one = scene.path is None or all(alike(one, scene.path.rtt_s * 1e3) for one in known_ms)
 
@@ -99,7 +93,8 @@ class _Paths:
 
     def _over(self, one: TcpSocket, path: NetworkPath) -> NetworkPath:
         """Return `path` where that of a connection is no shorter, and its NIC no slower."""
-        speeds = [speed / 8 for speed in self._speeds.get(canonical(one.local), ()) if speed]
+        near = self._nics.get(canonical(one.local), ())
+        speeds = [nic.speed_bit_per_s / 8 for nic in near if nic.speed_bit_per_s]
         rate = min(path.rate_bytes_per_s, max(speeds, default=math.inf))
         rtt_s, headers = min(path.rtt_s, one.path_rtt_ms / 1e3), header_bytes(canonical(one.remote))
         return replace(path, rtt_s=rtt_s, rate_bytes_per_s=rate, header_bytes=headers)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator
 
+from fabtune.host.nics import lowest
 from fabtune.lint.rule import Case, Scene, case, rule
 from fabtune.model.one_path import alike
 from fabtune.tune.planned_paths import longest_ms
@@ -43,15 +44,16 @@ def path_shorter_than_told(scene: Scene) -> Iterator[Case]:
 @rule(
     "rate-above-nic",
     "warning",
-    seen="{told_mbit:.0f} Mb/s were told, the fastest NIC of storage has {nic_mbit:.0f} Mb/s",
+    seen="{told_mbit:.0f} Mb/s were told, the NICs of storage have {nic_mbit:.0f} Mb/s",
     so="buffers are planned for what cannot pass, and pacing to the told rate paces nothing",
     fix="tell the rate of the slowest link, or none",
 )
 def rate_above_nic(scene: Scene) -> Iterator[Case]:
     """A path is no faster than the NIC at its end; another one's rate was told."""
-    speeds = [one.speed_bit_per_s for one in scene.facts.nics]
+    # What lies on a NIC sends nothing beside it.
+    speeds = [one.speed_bit_per_s for one in lowest(scene.facts.nics)]
     known = [speed for speed in speeds if speed]
     for one in scene.told:
-        # An upper device of several has no speed of its own on every kernel: nothing is said where any is not known.
+        # Nothing is said where any is not known.
         if known and len(known) == len(speeds) and (one.rate_bit_per_s or 0) > 1.01 * sum(known):
-            yield case(one.told, told_mbit=(one.rate_bit_per_s or 0) / 1e6, nic_mbit=max(known) / 1e6)
+            yield case(one.told, told_mbit=(one.rate_bit_per_s or 0) / 1e6, nic_mbit=sum(known) / 1e6)
