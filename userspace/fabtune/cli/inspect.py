@@ -176,7 +176,7 @@ def _planned(netns: str) -> "list[ToldPath]":
     with contextlib.suppress(FabtuneError):
         headers = [one.header for one in planned_for(journal.transactions()) if one.header.netns == netns]
         return [
-            ToldPath(f"profile '{one.profile}' in force", one.rtt_ms, one.rate_bit_per_s)
+            ToldPath(f"profile '{one.profile}' in force", one.rtt_ms, one.rate_bit_per_s, one.io_bytes)
             for one in headers
             if one.rtt_ms is not None
         ]

@@ -27,7 +27,7 @@ def replace(path: Path, text: str) -> None:
     draft = path.with_name(_DRAFT.format(name=path.name))
     with _drafted(draft, 0o600, text.encode(errors="surrogateescape"), like=path):
         draft.rename(path)
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def keep(path: Path, content: bytes, mode: int = 0o666, *, over: bool) -> None:
@@ -114,7 +114,7 @@ def make_directory(path: Path) -> None:
     """Make the directory `path`, readable to all whatever the umask, durable when the call returns."""
     path.mkdir(exist_ok=True)
     path.chmod(_NEW_DIRECTORY)
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def link(path: Path, target: str) -> None:
@@ -129,21 +129,21 @@ def link(path: Path, target: str) -> None:
     except FileExistsError:
         if not path.is_symlink() or str(path.readlink()) != target:
             raise
-    _sync(path.parent)
+    sync_directory(path.parent)
 
 
 def remove(path: Path) -> None:
     """Delete `path`, durable when the call returns.  Raises OSError."""
     path.unlink(missing_ok=True)
     if path.parent.exists():
-        _sync(path.parent)
+        sync_directory(path.parent)
 
 
 def remove_directory(path: Path) -> None:
     """Delete the directory `path` if nothing is in it, durable when the call returns.  Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
         path.rmdir()
-        _sync(path.parent)
+        sync_directory(path.parent)
 
 
 def sweep(directories: Iterable[Path]) -> None:
@@ -157,7 +157,8 @@ def sweep(directories: Iterable[Path]) -> None:
             remove(draft)
 
 
-def _sync(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Wait until the disk has the names in `directory`.  Raises OSError."""
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fabtune.catalog.tunable import Catalog, Value
 from fabtune.facts.collect import Facts, Reading
 from fabtune.host.sessions import Session
+from fabtune.model.full_queue import IO_BYTES
 from fabtune.model.path import NetworkPath
 
 # Worst first: may lose data or access; costs throughput or stalls; worth knowing.
@@ -46,6 +47,8 @@ class ToldPath:
     told: str
     rtt_ms: float
     rate_bit_per_s: float | None
+    # The request that a queue was planned for.
+    io_bytes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,11 @@ class Scene:
     catalog: Catalog
     path: NetworkPath | None
     told: tuple[ToldPath, ...] = ()
+
+    @property
+    def io_bytes(self) -> float:
+        """The request that queues were planned for, that of most bytes where plans differ."""
+        return max((one.io_bytes for one in self.told if one.io_bytes), default=IO_BYTES)
 
     def readings(self, *tunables: str, identity: str | None = None) -> Iterator[tuple[Reading, Value]]:
         """Yield each device's reading of each of `tunables` with its typed value; those without one are left out.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fabtune.errors import InputError
-from fabtune.model import units
+from fabtune.model import full_queue, units
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?)(?P<unit>[a-zA-Z]*)|(?P<name>[a-z_][a-z0-9_]*)|(?P<op><=|>=|==|!=|[-+*/(),<>]))"
@@ -49,6 +49,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], int, int]] = {
     "floor": (math.floor, 1, 1),
     "pow2": (_pow2, 1, 1),
     "if": (_if, 3, 3),
+    "full_queue": (full_queue.leaves_s, 3, 3),
 }
 
 
@@ -153,7 +154,10 @@ class _Parser:
         if not least <= len(arguments) <= most:
             wanted = str(least) if least == most else f"{least} to {most}"
             raise self.error(f"{name}() takes {wanted} arguments, found {len(arguments)}")
-        return float(function(*arguments))
+        try:
+            return float(function(*arguments))
+        except ZeroDivisionError:
+            raise self.error("divides by zero") from None
 
 
 def _quantity(number: str, unit: str, parser: _Parser) -> float:

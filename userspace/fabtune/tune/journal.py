@@ -296,13 +296,12 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             written_for=plan.written_for,
             rate_by_nic=plan.path is not None and plan.path.by_nic,
             overrides=plan.overrides,
+            io_bytes=plan.io_bytes,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)
         # The new name itself must survive a crash, not only the bytes.
-        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        os.fsync(fd)
-        os.close(fd)
+        files.sync_directory(directory)
     except OSError as error:
         raise FabtuneError(f"journal in {directory}: {error.strerror}; nothing was changed") from error
     return writer, Transaction(writer.path, header)

@@ -88,6 +88,8 @@ class BeginLine:
     written_for: str = omitted("")
     # The parameters by which the user answered for others whom it concerns: so it is when it is written again.
     overrides: tuple[str, ...] = omitted(())
+    # The request that a queue was sized for.
+    io_bytes: float | None = omitted(None)
 
 
 @attrs.frozen

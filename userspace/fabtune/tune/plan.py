@@ -104,6 +104,11 @@ class Plan:
         """The rows to write, in order."""
         return [row for row in self.rows if row.state == CHANGE]
 
+    @property
+    def io_bytes(self) -> float | None:
+        """The request that its queue is sized for, None without a queue."""
+        return self.parameters.get("io_size") if "queue" in self.parameters else None
+
 
 def tunables_of(profile: Profile) -> list[Tunable]:
     """Return each tunable the profile speaks of, once."""

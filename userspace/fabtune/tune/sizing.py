@@ -11,7 +11,7 @@ _LARGEST_QUEUE = 512
 
 def in_words(plan: Plan) -> str:
     """Return what the plan's queue means for its path, '' for a plan without a queue or a path."""
-    io_bytes, queue = plan.parameters.get("io_size"), plan.parameters.get("queue")
+    io_bytes, queue = plan.io_bytes, plan.parameters.get("queue")
     if plan.path is None or not io_bytes or not queue:
         return ""
     goodput = plan.path.goodput_bytes_per_s

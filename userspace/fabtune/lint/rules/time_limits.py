@@ -1,39 +1,81 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Time limits that a full queue outlasts, or that undo each other."""
 
+import math
 from collections.abc import Iterator
 
 from fabtune.host import tree
-from fabtune.lint.rule import MIB, Case, Scene, case, rule
+from fabtune.lint.rule import Case, Scene, case, rule
+from fabtune.model.full_queue import JOINED, leaves_s, most_requests
+from fabtune.model.path import NetworkPath
+
+# What the kernel, and every profile, starts with.
+_QUEUE = 32
+
+
+class _Limit:
+    """A time limit beside what a full queue takes on the scene's path, and what to do where it is too short."""
+
+    def __init__(self, scene: Scene, path: NetworkPath, requests: int, *, round_trips: int = 1) -> None:
+        self._io_bytes, self._rate = scene.io_bytes, path.rate_bytes_per_s
+        self._waits_s = round_trips * path.rtt_s
+        # The formula of profile wan, so that what it has set is not too short.
+        self.needed_s = self._waits_s + leaves_s(requests, self._io_bytes, self._rate)
+        self.kib = JOINED * self._io_bytes / 1024
+
+    def fix(self, name: str, now_s: int, most_s: int, depth: str, beside: str = "") -> str:
+        """Return which limit of at most `most_s` to set, and where none is long enough which `depth` besides."""
+        if self.needed_s <= most_s:
+            return f"set {name} to at least {math.ceil(self.needed_s)} s"
+        limit_s = max(now_s, most_s)
+        first = f"set {name} to {most_s} s, and" if now_s < most_s else "set"
+        if few := most_requests(limit_s, self._waits_s, self._io_bytes, self._rate):
+            return f"{first} {depth} to at most {few}{beside}"
+        kib = max(4, math.floor((limit_s - self._waits_s) * self._rate / 1024))
+        return f"{first} block.max_sectors_kb to at most {kib}: one request alone takes too long"
+
+
+def _gives_up_s(scene: Scene) -> int:
+    """Return when SCSI gives a command up where nobody has said otherwise: no other limit need be longer."""
+    return int(scene.default("block.timeout") or 0)
 
 
 @rule(
     "ping-timeout-short",
     "danger",
-    seen="noop_out_timeout is {timeout} s; {queue} requests of 1 MiB ahead of a ping take {needed:.1f} s",
+    seen="noop_out_timeout is {timeout} s; {queue} requests of {kib:g} KiB ahead of a ping take {needed:.1f} s",
     so="load is enough to make the initiator drop the session",
-    fix="set iscsi.noop_timeout to at least {enough} s",
+    fix="{fix}",
     example={"iscsi.noop_timeout": "2"},
 )
 def ping_timeout_short(scene: Scene) -> Iterator[Case]:
     """Pings wait behind the data in the same socket (drivers/scsi/libiscsi.c, iscsi_check_transport_timeouts)."""
     if scene.path is None:
         return
+    usual_s = _gives_up_s(scene)
+    commands: dict[str, int] = {}
+    for session, _, given_s in scene.disks("block.timeout"):
+        commands[session.identity] = min(given_s, commands.get(session.identity, given_s))
     for reading, timeout in scene.numbers("iscsi.noop_timeout"):
-        if not timeout or not scene.number("iscsi.noop_interval", reading.device.identity):
+        record = reading.device.identity
+        # What waits longer than SCSI does finds out nothing: the commands are aborted by then.
+        if not timeout or timeout >= max(usual_s, commands.get(record, usual_s)):
             continue
-        queue = scene.number("iscsi.queue_depth", reading.device.identity) or 32
-        needed = scene.path.rtt_s + queue * MIB / scene.path.goodput_bytes_per_s
-        if timeout <= needed:
-            yield case(reading, timeout=timeout, queue=queue, needed=needed, enough=int(needed) + 5)
+        if not scene.number("iscsi.noop_interval", record):
+            continue
+        queue = scene.number("iscsi.queue_depth", record) or _QUEUE
+        limit = _Limit(scene, scene.path, queue)
+        if timeout < limit.needed_s:
+            fix = limit.fix(reading.tunable, timeout, usual_s, "iscsi.queue_depth", ", and block.queue_depth with it")
+            yield case(reading, timeout=timeout, queue=queue, kib=limit.kib, needed=limit.needed_s, fix=fix)
 
 
 @rule(
     "scsi-timeout-short",
     "danger",
-    seen="commands time out after {timeout} s; a queue of {queue} requests of 1 MiB takes {needed:.1f} s",
+    seen="commands time out after {timeout} s; a queue of {queue} requests of {kib:g} KiB takes {needed:.1f} s",
     so="full queues are aborted and sent again, which fills them further",
-    fix="set block.timeout to at least {enough} s",
+    fix="{fix}",
     example={"block.timeout": "2"},
 )
 def scsi_timeout_short(scene: Scene) -> Iterator[Case]:
@@ -41,10 +83,12 @@ def scsi_timeout_short(scene: Scene) -> Iterator[Case]:
     if scene.path is None:
         return
     for _, reading, timeout in scene.disks("block.timeout"):
-        queue = scene.number("block.queue_depth", reading.device.identity) or 32
-        needed = queue * MIB / scene.path.goodput_bytes_per_s + scene.path.rtt_s
-        if timeout <= needed:
-            yield case(reading, timeout=timeout, queue=queue, needed=needed, enough=int(2 * needed) + 1)
+        queue = scene.number("block.queue_depth", reading.device.identity) or _QUEUE
+        limit = _Limit(scene, scene.path, queue)
+        if timeout < limit.needed_s:
+            beside = ", and iscsi.queue_depth for the next logins"
+            fix = limit.fix(reading.tunable, timeout, _gives_up_s(scene), "block.queue_depth", beside)
+            yield case(reading, timeout=timeout, queue=queue, kib=limit.kib, needed=limit.needed_s, fix=fix)
 
 
 @rule(
@@ -81,9 +125,9 @@ def recovery_timeout_owner(scene: Scene) -> Iterator[Case]:
 @rule(
     "dataout-timeout-short",
     "danger",
-    seen="dataout_timeout is {timeout} s; {depth} writes of 1 MiB take {needed:.1f} s on this path",
+    seen="dataout_timeout is {timeout} s; {depth} writes of {kib:g} KiB take {needed:.1f} s on this path",
     so="LIO drops the connection under full load, and the initiator logs in again and again",
-    fix="set lio.dataout_timeout to at least {enough} s",
+    fix="{fix}",
     example={"lio.dataout_timeout": "3"},
 )
 def dataout_timeout_short(scene: Scene) -> Iterator[Case]:
@@ -94,9 +138,12 @@ def dataout_timeout_short(scene: Scene) -> Iterator[Case]:
         depth = scene.number("lio.cmdsn_depth", reading.device.identity)
         if depth is None:
             continue
-        needed = depth * MIB / scene.path.rate_bytes_per_s + 2 * scene.path.rtt_s
-        if timeout < needed:
-            yield case(reading, timeout=timeout, depth=depth, needed=needed, enough=min(60, int(needed) + 2))
+        limit = _Limit(scene, scene.path, depth, round_trips=2)
+        if timeout < limit.needed_s:
+            most_s = scene.catalog.tunables[reading.tunable].maximum or timeout
+            beside = " while its LUNs are free: that ends the initiator's sessions"
+            fix = limit.fix(reading.tunable, timeout, most_s, "lio.cmdsn_depth", beside)
+            yield case(reading, timeout=timeout, depth=depth, kib=limit.kib, needed=limit.needed_s, fix=fix)
 
 
 @rule(
