@@ -35,6 +35,8 @@ _CUBIC, _CUBIC_C, _CUBIC_BETA = 1.054, 0.4, 0.7
 _BBR_LOSS = 0.15
 # The algorithms whose response to losses is known.
 ALGORITHMS = ("bbr", "cubic", "reno")
+# By how much their response functions are off for a single connection, and fewer losses than tell a share.
+LOSS_SPREAD, FEW_LOSSES = 1.6, 4
 
 
 @attrs.frozen

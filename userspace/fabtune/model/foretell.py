@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.model.as_seen import AsSeen
-from fabtune.model.capacity import ALGORITHMS, Bound, Capacity, Direction, carried, latency_s
+from fabtune.model.capacity import ALGORITHMS, LOSS_SPREAD, Bound, Capacity, Direction, carried, latency_s
 from fabtune.model.change import Change, changing
 from fabtune.model.observation import TARGET, Observation
 from fabtune.model.one_path import by_path
@@ -20,8 +20,6 @@ from fabtune.model.session_model import DEPTHS, Supposed
 _EXPLAINED = 0.12
 # So much of a request's time may be nobody's before more requests at once are no longer sure to help.
 _UNEXPLAINED_TIME = 0.25
-# By how much response functions of congestion control are off for a single connection.
-_LOSS_SPREAD = 1.6
 _MINOR = 0.01
 # From here on it is a gain.
 _GAIN = 1.05
@@ -273,7 +271,7 @@ def _without_line(left: _Open, seen: Observation, way: str, expected: float, now
 
 def _of_losses(left: _Open, supposed: Supposed, told: Capacity, then: Capacity, now: float) -> None:
     """Leave open what losses leave, and what another congestion control would make of them."""
-    algorithm, few = supposed.other_algorithm, supposed.few_losses_leave / _LOSS_SPREAD
+    algorithm, few = supposed.other_algorithm, supposed.few_losses_leave / LOSS_SPREAD
     if then.bytes_per_s > now and few < then.bytes_per_s:
         left.leave("a few losses were seen, which may leave less of it", max(now, few), then.bytes_per_s)
     without = min((one.bytes_per_s for one in then.bounds if one.limiter != "loss"), default=math.inf)
@@ -282,7 +280,7 @@ def _of_losses(left: _Open, supposed: Supposed, told: Capacity, then: Capacity, 
             f"of congestion control '{algorithm}' nothing is known, only of {', '.join(ALGORITHMS)}", 0.0, without
         )
         return
-    roughly = then.bytes_per_s / _LOSS_SPREAD, min(then.bytes_per_s * _LOSS_SPREAD, without)
+    roughly = then.bytes_per_s / LOSS_SPREAD, min(then.bytes_per_s * LOSS_SPREAD, without)
     if algorithm and {told.first.limiter, then.first.limiter} & set(_OF_LOSSES):
         left.leave("what another congestion control makes of losses is not known", min(now, roughly[0]), roughly[1])
     elif then.first.limiter == "loss" != told.first.limiter:

@@ -10,7 +10,7 @@ import attrs
 
 from fabtune.model import capacity
 from fabtune.model.as_seen import AsSeen
-from fabtune.model.capacity import Direction, Window
+from fabtune.model.capacity import FEW_LOSSES, Direction, Window
 from fabtune.model.change import BURSTS, COMMAND_WINDOW, Change, whole_number
 from fabtune.model.observation import INITIATOR, TARGET, Observation, SocketSample
 from fabtune.model.path import Bursts
@@ -26,8 +26,6 @@ _STANDING_BYTES, _LINE_SHARE, _AS_THE_LINE = 128 << 10, 0.93, 0.95
 _LONGER = 1.05
 # What shows that a buffer holds: how full it is, how little of that waits, and what else would go.
 _FULL_BUFFER, _FEW_WAIT, _GROWN, _MORE = 0.6, 0.25, 0.9, 1.2
-# Fewer tell no rate.
-_FEW_LOSSES = 4
 
 
 class Supposed(AsSeen):
@@ -343,7 +341,7 @@ class Supposed(AsSeen):
         below = self._now < _LINE_SHARE * min(self._as_is._plain_rates().values(), default=math.inf)
         if held and below and algorithm == socket.congestion_control:
             return {("loss" if again else "congestion-window", self._sending): self._now}
-        if again < _FEW_LOSSES * self.seen.mss_bytes:
+        if again < FEW_LOSSES * self.seen.mss_bytes:
             return {}
         return {("loss", self._sending): self._lossy(algorithm)}
 
@@ -358,7 +356,7 @@ class Supposed(AsSeen):
     def few_losses_leave(self) -> float:
         """What losses too few to tell a rate would leave, if they went on as they were; infinite without any."""
         socket = self.sender.socket if self.sender else None
-        if socket is None or not 0 < socket.grown("retransmitted_bytes") < _FEW_LOSSES * self.seen.mss_bytes:
+        if socket is None or not 0 < socket.grown("retransmitted_bytes") < FEW_LOSSES * self.seen.mss_bytes:
             return math.inf
         return self._lossy(self.other_algorithm or socket.congestion_control)
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 
+from fabtune.model.capacity import FEW_LOSSES, LOSS_SPREAD, loss_bytes_per_s
 from fabtune.model.limits import Evidence
+from fabtune.model.observation import SocketSample
 from fabtune.why.limiter import HELD, Limiter, kib, mb
 from fabtune.why.one_way import Moment, OneWay
 from fabtune.why.pauses import slow_beginnings
@@ -49,12 +51,34 @@ def _full(moment: Moment) -> bool:
     return one is not None and moment.waits_to_send and one.mean("in_flight_bytes") >= _FILLED * one.mean("cwnd_bytes")
 
 
+def _fills(one: SocketSample) -> bool:
+    return one.notsent_bytes > 0 and one.in_flight_bytes >= _FILLED * one.cwnd_bytes
+
+
+@lru_cache(maxsize=1)
+def _losses_explain(one_way: OneWay) -> bool:
+    """Tell whether what came out of order tells of losses that leave no more than passes."""
+    socket = one_way.receiver.socket if one_way.receiver else None
+    busy = [one for one in one_way.moments() if not one.idle]
+    if socket is None or not busy or not _out_of_order(one_way):
+        return False
+    passes = sum(one.bytes_per_s * one.seconds for one in busy) / sum(one.seconds for one in busy)
+    # Behind each gap comes what is under way: it is closed a round trip later.
+    losses = _out_of_order(one_way) / max(1.0, passes * one_way.rtt_s / socket.mss_bytes)
+    # Whoever receives does not see the sender's congestion control; cubic is what there usually is.
+    share = losses * socket.mss_bytes / max(1, socket.grown("received_bytes"))
+    leave = loss_bytes_per_s(socket.mss_bytes, one_way.rtt_s, share, "cubic")
+    return losses >= FEW_LOSSES and leave <= LOSS_SPREAD * passes
+
+
 def _lossy(moment: Moment) -> bool:
-    one_way = moment.one_way
-    if moment.sender is not None:
-        return moment.waits_to_send and _again(one_way) > 0
+    one, one_way = moment.sender, moment.one_way
+    if one is not None:
+        # What a congestion window has room for it does not hold, whatever was lost.
+        filled = _fills(one.before) or _fills(one.after)
+        return filled and moment.waits_to_send and _again(one_way) > 0
     latency_s = one_way.latency_s or 0.0
-    return _out_of_order(one_way) > 0 and latency_s > _WAITS * (one_way.rtt_s + one_way.wire_s)
+    return latency_s > _WAITS * (one_way.rtt_s + one_way.wire_s) and _losses_explain(one_way)
 
 
 def _lost(moment: Moment) -> float:
@@ -136,6 +160,10 @@ def _ends(one_way: OneWay) -> tuple[str, ...]:
     return ("target",) if one_way.way_name == "read" else ("initiator",)
 
 
+def _window_subject(one_way: OneWay) -> str:
+    return "the sender's congestion window" + ("" if _again(one_way) else ", without a loss in this time")
+
+
 def _other_end(one_way: OneWay) -> tuple[str, ...]:
     return ("initiator",) if one_way.way_name == "read" else ("target",)
 
@@ -158,7 +186,7 @@ SLOW_START = Limiter(
 )  # fmt: skip
 CONGESTION = Limiter(
     name="congestion-window", stage=HELD, order=6, claim=_window, evidence=_seen, ends=_ends,
-    subject=lambda _: "the sender's congestion window, without a loss in this time",
+    subject=_window_subject,
     lifts=("route.congctl", "tcp.no_metrics_save"), profile="wan-lossy",
 )  # fmt: skip
 

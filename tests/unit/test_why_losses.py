@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune why: which losses limit, which are only there, and what is advised against those that do."""
+
+import gzip
+import json
+from pathlib import Path
+
+import attrs
+import pytest
+
+from fabtune.model import typed
+from fabtune.model.observation import EndSeen, Observation
+from fabtune.why.judging import Judged, judged
+from fabtune.why.limiter import CANNOT_TELL
+
+_KEPT: dict[str, object] = json.loads(
+    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
+)
+_LOST = ("loss", "nic-drops")
+
+
+def _seen(name: str) -> Observation:
+    return attrs.evolve(typed.STRICT.read(Observation, _KEPT[name], name), rate_bytes_per_s=200e6 / 8, rate_by="--rate")
+
+
+def _judged(seen: Observation) -> Judged:
+    (one,) = judged(seen)
+    return one
+
+
+def _sent_again(end: EndSeen | None, segments: int) -> EndSeen:
+    """Return the end with so many segments sent again, all shortly before its last sample."""
+    assert end and end.socket
+    *before, last = end.socket.samples
+    again = end.socket.samples[0].retransmitted_bytes + segments * end.socket.mss_bytes
+    samples = (*before, attrs.evolve(last, retransmitted_bytes=again))
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=samples))
+
+
+def _out_of_order(end: EndSeen, segments: int) -> EndSeen:
+    """Return the end with so many segments that came out of order, all shortly before its last sample."""
+    assert end.socket
+    *before, last = (attrs.evolve(one, out_of_order_segments=0) for one in end.socket.samples)
+    samples = (*before, attrs.evolve(last, out_of_order_segments=segments))
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=samples))
+
+
+def _held_elsewhere(segments: int) -> Observation:
+    """A sender at a quarter of the line, which fills 15 % of its congestion window: by a limit that nobody sees."""
+    seen = _seen("maxrate-read")
+    end = _sent_again(seen.target, segments)
+    assert end.socket
+    samples = (attrs.evolve(one, qdisc_bytes_per_s=None) for one in end.socket.samples)
+    return attrs.evolve(
+        seen, target=attrs.evolve(end, qdisc=None, socket=attrs.evolve(end.socket, samples=tuple(samples)))
+    )
+
+
+@pytest.mark.parametrize("segments", [1, 5, 50])
+@pytest.mark.parametrize("dropped", [0, 50])
+def test_losses_that_leave_the_congestion_window_open_limit_nothing(segments: int, dropped: int) -> None:
+    """One segment of 11,500 was 'packets lost, which keep the congestion window small', of which 15 % was in use."""
+    seen = _held_elsewhere(segments)
+    nic = seen.initiator.nic
+    assert nic and _judged(_held_elsewhere(0)).first.limiter == CANNOT_TELL
+    nic = attrs.evolve(nic, counters={**nic.counters, "rx_missed_errors": dropped})
+    one = _judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, nic=nic)))
+    assert one.first.limiter == CANNOT_TELL and one.first.share == pytest.approx(1)
+    assert not one.liftable
+
+
+@pytest.mark.parametrize("name", ["loss-read", "loss-write"])
+def test_losses_that_fill_the_congestion_window_limit(name: str) -> None:
+    assert _judged(_seen(name)).first.limiter == "loss"
+
+
+def test_of_a_sender_that_runs_dry_in_between_each_instant_with_data_tells() -> None:
+    """Half of the samples are of a window that is full, the others of nothing at all: none is full on average."""
+    seen = _seen("loss-read")
+    assert seen.target and seen.target.socket
+    samples = tuple(
+        attrs.evolve(one, in_flight_bytes=0, notsent_bytes=0) if number % 2 else one
+        for number, one in enumerate(seen.target.socket.samples)
+    )
+    target = attrs.evolve(seen.target, socket=attrs.evolve(seen.target.socket, samples=samples))
+    assert _judged(attrs.evolve(seen, target=target)).first.limiter == "loss"
+
+
+@pytest.mark.parametrize("segments", [0, 1])
+def test_a_window_is_said_to_be_without_a_loss_only_where_it_is(segments: int) -> None:
+    """Where the requests lose little by a full one, it had part of the time beside the losses, and was without any."""
+    seen = _seen("qdepth3")
+    one = _judged(attrs.evolve(seen, target=_sent_again(seen.target, segments)))
+    windows = [share.subject for share in one.shares if share.limiter == "congestion-window"]
+    told = ["the sender's congestion window" + ("" if segments else ", without a loss in this time")]
+    assert windows == told
+
+
+# What comes in a round trip at 6 MB/s and 20 ms is 83 segments: each loss puts about as many out of order.
+@pytest.mark.parametrize("segments", [1, 80, 300])
+@pytest.mark.parametrize("rate", [200e6 / 8, None])
+def test_from_the_initiator_alone_a_few_losses_are_none_that_limit(segments: int, rate: float | None) -> None:
+    seen = attrs.evolve(_seen("maxrate-read"), target=None, rate_bytes_per_s=rate)
+    before = _judged(seen)
+    after = _judged(attrs.evolve(seen, initiator=_out_of_order(seen.initiator, segments)))
+    assert [one.limiter for one in after.shares] == [one.limiter for one in before.shares]
+    assert not {one.limiter for one in after.shares}.intersection(_LOST)
+
+
+def test_from_the_initiator_alone_losses_are_named_where_they_leave_no_more() -> None:
+    seen = attrs.evolve(_seen("loss-read"), target=None)
+    assert _judged(seen).first.limiter == "loss"
+    # A tenth of them leaves three times as much and more.
+    assert seen.initiator.socket
+    few = seen.initiator.socket.grown("out_of_order_segments") // 10
+    assert _judged(attrs.evolve(seen, initiator=_out_of_order(seen.initiator, few))).first.limiter not in _LOST
