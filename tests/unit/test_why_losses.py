@@ -114,3 +114,21 @@ def test_from_the_initiator_alone_losses_are_named_where_they_leave_no_more() ->
     assert seen.initiator.socket
     few = seen.initiator.socket.grown("out_of_order_segments") // 10
     assert _judged(attrs.evolve(seen, initiator=_out_of_order(seen.initiator, few))).first.limiter not in _LOST
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "advised"),
+    [
+        ("cubic", "mend the path first; {bbr}"),
+        ("bbr", "mend the path: the target sends with bbr, which minds losses least already"),
+        ("", "mend the path first; unless the target has it, {bbr}"),
+    ],
+)
+def test_bbr_is_advised_to_no_sender_that_has_it(algorithm: str, advised: str) -> None:
+    seen = _seen("loss-read")
+    assert seen.target and seen.target.socket
+    target = attrs.evolve(seen.target, socket=attrs.evolve(seen.target.socket, congestion_control=algorithm))
+    one = _judged(attrs.evolve(seen, target=target if algorithm else None))
+    assert one.first.limiter == "loss" and one.first.advice == advised.format(
+        bbr="bbr minds losses less than cubic does (profile wan-lossy)"
+    )

@@ -164,6 +164,16 @@ def _window_subject(one_way: OneWay) -> str:
     return "the sender's congestion window" + ("" if _again(one_way) else ", without a loss in this time")
 
 
+def _against_losses(one_way: OneWay) -> str:
+    (end,) = _ends(one_way)
+    bbr = "bbr minds losses less than cubic does (profile wan-lossy)"
+    if one_way.sender is None or one_way.sender.socket is None:
+        return f"mend the path first; unless the {end} has it, {bbr}"
+    if one_way.sender.socket.congestion_control == "bbr":
+        return f"mend the path: the {end} sends with bbr, which minds losses least already"
+    return f"mend the path first; {bbr}"
+
+
 def _other_end(one_way: OneWay) -> tuple[str, ...]:
     return ("initiator",) if one_way.way_name == "read" else ("target",)
 
@@ -177,7 +187,7 @@ LOSS = Limiter(
     name="loss", doing="path", stage=HELD, order=4, claim=_loss, evidence=_seen, ends=_ends,
     subject=lambda _: "packets lost on the path, which keep the congestion window small",
     lifts=("route.congctl", "tcp.mtu_probing"), profile="wan-lossy",
-    advice=lambda _: "mend the path first; bbr minds losses less than cubic does (profile wan-lossy)",
+    advice=_against_losses,
 )  # fmt: skip
 SLOW_START = Limiter(
     name="slow-start", stage=HELD, order=5, claim=_slow_start, evidence=_seen, ends=_ends,
