@@ -227,6 +227,18 @@ def test_what_is_expected_is_not_judged_by_a_run_that_is_left_out(lab: Lab) -> N
     assert judged.holds and judged.found.startswith("at 1 of 2 combinations: ")
 
 
+@pytest.mark.parametrize("figures", [1, 2])
+def test_a_statement_is_not_judged_by_what_is_left_of_a_point(
+    figures: int, lab: Lab, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With two of three runs left out it was "as expected: fast (101)", exit 0, where the table said "cannot tell"."""
+    Path("exp.toml").write_text(TEXT + PLOT)
+    lab.faster = {("wan", 100.0, number) for number in range(figures + 1, 4)}
+    assert main(["run", "exp.toml"]) == ExitCode.CANNOT_TELL
+    untold = f"{3 - figures} of 3 runs of a point do not tell mb_per_s; the others are no fair sample"
+    assert f"cannot tell: fast ({untold})" in _said(capsys.readouterr().out)
+
+
 def test_a_host_that_cannot_be_right_takes_the_sum_with_it(tmp_path: Path) -> None:
     run = tmp_path / "run-1"
     paths: dict[str, dict[str, float]] = {"a": {}, "b": {"rtt_ms": 20, "rate_bytes_per_s": 1.25e8}}

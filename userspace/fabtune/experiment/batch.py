@@ -307,11 +307,12 @@ def _were(runs: Sequence[object]) -> str:
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
-    """Return what became of everything that `definition` expects of its figures; a run that failed is missed."""
+    """Return what became of everything that `definition` expects; a run that failed, or is left out, is missed."""
     rows = []
     for run in runs:
         state = run.state()
-        points = _places(run) if state.status == "failed" else left_out.sifted(run.directory, state.points)[0]
+        sound, out, _ = left_out.sifted(run.directory, state.points)
+        points = _places(run) if state.status == "failed" else [*sound, *map(_only_place, out)]
         # A fleet's points do not say theirs.
         told = Point({"seed": run.settings.seed}) | decided(run.settings.workload)
         rows += [told | point | run.combination.factors for point in points]
