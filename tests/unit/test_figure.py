@@ -4,6 +4,9 @@
 import re
 from pathlib import Path
 
+from fabtune.experiment import publish
+from fabtune.experiment.summary import UNTOLD, summarise
+from fabtune.model.results import FAILED, LEFT_OUT, Point
 from fabtune.report import figure
 
 ROWS = [
@@ -39,6 +42,17 @@ def test_seeds_that_differ_are_said_on_the_page(tmp_path: Path) -> None:
     assert figure.reasons(rows, ("fabric", "size")) == said
     html = figure.write(rows, ("fabric", "size"), PLOT, [], {"experiment": "fabrics"}, [], tmp_path).read_text()
     assert html.count('<p class="note">') == 2 and "one seed differs" in html
+
+
+def test_a_failed_run_is_one_of_all_runs_of_its_point() -> None:
+    """Beside two that are left out it was "1 of 4 runs failed" there, and "1 of 6" in the verdict."""
+    place, untold = {"profile": "wan"}, [Point({UNTOLD: why}) for why in (FAILED, LEFT_OUT, LEFT_OUT)]
+    sound = [Point({"mb_per_s": 100.0 + seed, "seed": seed}) for seed in (1, 2, 3)]
+    (row,) = summarise([(place, Point({"profile": "wan", "op": "read", "host": "a"}) | one) for one in sound + untold])
+    assert figure.reasons([row.row], ("profile",)) == ["all: 1 of 6 runs failed"]
+    said = "1 of 6 runs of wan failed; the others are no fair sample"
+    assert publish._fleet_notes([row]) == [f"profile wan, read, a: {said}"]
+    assert row.unfair("mb_per_s").startswith(said)
 
 
 def test_a_gain_stands_beside_its_cost(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from run_records import make_record, with_step
 from fabtune.cli.compare import show
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode, InputError
-from fabtune.experiment.summary import FAILED, UNTOLD, summarise
+from fabtune.experiment.summary import UNTOLD, summarise
 from fabtune.measure import metrics, recordfile
 from fabtune.model import runrecord
 from fabtune.model.judgement import Rules, Verdict
 from fabtune.model.offered import Offered
-from fabtune.model.results import Point
+from fabtune.model.results import FAILED, Point
 from fabtune.model.runrecord import RunRecord, SessionTurn
 from fabtune.report import cells, compare, demo, paired, suite, verdict_table
 

@@ -24,7 +24,7 @@ from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import common, decided, ops_of, ways_of
-from fabtune.experiment.summary import FAILED, LEFT_OUT, UNTOLD, Summary, summarise
+from fabtune.experiment.summary import UNTOLD, Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics
 from fabtune.lab.accel import choose_accelerator
@@ -37,7 +37,7 @@ from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.judgement import CANNOT_BE_RIGHT
 from fabtune.model.origin import Origin
-from fabtune.model.results import Point, Status
+from fabtune.model.results import FAILED, LEFT_OUT, Point, Status
 from fabtune.model.units import counted
 from fabtune.progress import Progress
 

@@ -9,9 +9,8 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.settings import ways_of
-from fabtune.experiment.summary import LEFT_OUT
 from fabtune.measure import checks, recordfile
-from fabtune.model.results import ExperimentIndex, Point, RunEntry
+from fabtune.model.results import LEFT_OUT, ExperimentIndex, Point, RunEntry
 
 
 def sifted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[Point], list[str]]:

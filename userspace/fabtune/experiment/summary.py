@@ -14,7 +14,7 @@ import attrs
 
 from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together, left_out_of
-from fabtune.model.results import THROUGHPUT, Point, better_way, decides
+from fabtune.model.results import FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, runs_of
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
@@ -27,8 +27,8 @@ _MEASURED = (
 _CPU = "cpu_s_per_gb"
 _BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
-# What a point without figures says of its run: that it failed, or that its own figures cannot be right.
-UNTOLD, FAILED, LEFT_OUT = "untold", "failed", "left_out"
+# Under which name a point without figures says of its run that it FAILED, or is LEFT_OUT.
+UNTOLD = "untold"
 # Times are known to a bucket of fabstat at least, those of fio better.
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
@@ -63,8 +63,7 @@ class Summary:
     def unfair(self, figure: str) -> str:
         """Return why its runs are no fair sample of a figure; nothing where they are."""
         name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
-        ended, told = int(self.point["seeds"]), len(self.by_seed[figure])
-        runs = failed + out + ended
+        ended, told, runs = int(self.point["seeds"]), len(self.by_seed[figure]), runs_of(self.point)
         said = [failed_of(failed, runs, name)] if failed else []
         said += [left_out_of(out, runs, name)] if out else []
         if said or figure == THROUGHPUT or told == ended:

@@ -23,6 +23,8 @@ BY_DISK = "disk"
 THROUGHPUT = "mb_per_s"
 # Under which name a point says what does.
 DECIDED_BY = "decided_by"
+# How a row over seeds says of how many other runs there are no figures: they failed, or theirs cannot be right.
+FAILED, LEFT_OUT = "failed", "left_out"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
 
@@ -30,6 +32,11 @@ PointRow = Mapping[str, Any]
 def decides(point: PointRow) -> str:
     """Return the figure that decides a comparison of a point with another: what its workload declares."""
     return str(point.get(DECIDED_BY) or THROUGHPUT)
+
+
+def runs_of(row: PointRow) -> int:
+    """Return how many runs a row over seeds is of: with figures, failed and left out."""
+    return sum(int(row.get(name) or 0) for name in ("seeds", FAILED, LEFT_OUT))
 
 
 def better_way(figure: str) -> int:

@@ -12,7 +12,17 @@ from pathlib import Path
 
 import attrs
 
-from fabtune.model.results import BY_DISK, DECIDED_BY, THROUGHPUT, PointRow, better_way, decides
+from fabtune.model.results import (
+    BY_DISK,
+    DECIDED_BY,
+    FAILED,
+    LEFT_OUT,
+    THROUGHPUT,
+    PointRow,
+    better_way,
+    decides,
+    runs_of,
+)
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
 from fabtune.report.answers import (
@@ -111,11 +121,7 @@ def reasons(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
     """Return why rows are empty, each reason once, and of which rows the seeds fall into groups or differ."""
     empty = dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing"))
     varying = _varying(rows, factors)
-    failed = [
-        f"{_place(row, varying)}: {row['failed']} of {row['failed'] + row['seeds']} runs failed"
-        for row in rows
-        if row.get("failed")
-    ]
+    failed = [f"{_place(row, varying)}: {row[FAILED]} of {runs_of(row)} runs failed" for row in rows if row.get(FAILED)]
     return [*empty, *failed, *_seed_notes(rows, factors)]
 
 
@@ -244,7 +250,7 @@ def _gain(where: str, row: PointRow) -> Gain:
 
 def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
     """Return the rows that tell a figure, or should: those too all of whose runs failed, or are left out."""
-    return [row for row in rows if row.get("mb_per_s") is not None or row.get("failed") or row.get("left_out")]
+    return [row for row in rows if row.get("mb_per_s") is not None or row.get(FAILED) or row.get(LEFT_OUT)]
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:
