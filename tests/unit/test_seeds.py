@@ -271,6 +271,17 @@ def test_a_figure_that_some_seeds_do_not_tell_is_not_that_of_the_others() -> Non
     assert summarise(rows[:3])[0].point["p99_ms"] == 5.1
 
 
+def test_shares_of_the_cpu_and_refusals_are_told_of_all_seeds_or_of_none() -> None:
+    """They were those of the one seed that told them, with "seeds 3" beside them."""
+    known: dict[str, Value | None] = {"target_cpu_share": 0.7, "fastest_mb_per_s": 5.0, "at_limit": 0.1}
+    bound: dict[str, Value | None] = {"bound_mb_per_s": 119.5}
+    points = [{**known, **bound}, dict.fromkeys(known) | bound, bound]
+    told = [(factors, point | more) for (factors, point), more in zip(runs("wan", 5.0, 5.1, 5.2), points, strict=True)]
+    (found,) = summarise(told)
+    assert [found.point[name] for name in (*known, "seeds", *bound)] == [None, None, None, 3, 119.5]
+    assert [summarise(told[:1])[0].point[name] for name in known] == [0.7, 5.0, 0.1]
+
+
 @pytest.mark.parametrize("plot", ["", '[plot]\nx = "rtt"\nseries = "profile"\n'])
 @pytest.mark.parametrize(
     ("path", "bound", "limit"),

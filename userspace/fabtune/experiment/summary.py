@@ -27,6 +27,8 @@ _MEASURED = (
 _CPU = "cpu_s_per_gb"
 _BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
+# What follows from the settings, and is no draw: of the seeds that do not tell it, it is what the others say.
+_STATED = ("bound_mb_per_s", "line_mb_per_s", "mathis_mb_per_s")
 # Under which name a point without figures says of its run that it FAILED, or is LEFT_OUT.
 UNTOLD = "untold"
 # Times are known to a bucket of fabstat at least, those of fio better.
@@ -122,7 +124,7 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
         if not values or not all(isinstance(value, int | float) for value in values):
             merged[name] = values[0] if values else None
             continue
-        if name in _MEASURED[1:] and len(values) < len(points):
+        if len(values) < len(points) and name not in (THROUGHPUT, *_STATED):
             # What a seed cannot tell is seldom like what the others do.
             merged[name] = None
             continue
