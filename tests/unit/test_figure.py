@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from fabtune.experiment import publish
 from fabtune.experiment.summary import UNTOLD, summarise
@@ -53,6 +54,23 @@ def test_a_failed_run_is_one_of_all_runs_of_its_point() -> None:
     said = "1 of 6 runs of wan failed; the others are no fair sample"
     assert publish._fleet_notes([row]) == [f"profile wan, read, a: {said}"]
     assert row.unfair("mb_per_s").startswith(said)
+
+
+def test_rows_of_unlike_numbers_of_seeds_are_not_all_of_the_most() -> None:
+    """Of one seed, held against five, it was "Medians of 5 seeds"."""
+    judged = {"verdict": "cannot tell", "why": "1 pair; at least 3 are needed", "gain": 5.0}
+    rows = [
+        {"profile": "untouched", "op": "read", "mb_per_s": 10.0, "seeds": 5},
+        {"profile": "wan", "op": "read", "mb_per_s": 50.0, "seeds": 1} | judged,
+    ]
+
+    def how_sure(rows: list[dict[str, Any]]) -> str:
+        (found,) = [one.text for one in figure.answers(rows, ("profile",), []) if one.question == "How sure?"]
+        return found.partition(" Cannot tell")[0]
+
+    assert how_sure(rows) == "Medians of 1 to 5 seeds with 95 % intervals."
+    assert how_sure([one | {"seeds": 5} for one in rows]) == "Medians of 5 seeds with 95 % intervals."
+    assert how_sure([one | {"seeds": 1} for one in rows]) == "One seed: without intervals."
 
 
 def test_a_gain_stands_beside_its_cost(tmp_path: Path) -> None:

@@ -84,8 +84,7 @@ def tables(points: Sequence[Point]) -> list[Table]:
     found = [
         _table(heading or "Throughput over round-trip time", group, _COLUMNS) for heading, group in _facets(points)
     ]
-    seeds = {int(point.get("seeds") or 1) for point in _told(points)} or {1}
-    return [attrs.evolve(one, caption=f"{one.caption}, {_said_seeds(seeds)}") for one in found]
+    return [attrs.evolve(one, caption=f"{one.caption}, {_said_seeds(points)}") for one in found]
 
 
 def group_notes(points: Sequence[Point]) -> list[str]:
@@ -93,11 +92,9 @@ def group_notes(points: Sequence[Point]) -> list[str]:
     return seednotes.said_of_seeds((f"{one['profile']}, {one['rtt_ms']:g} ms, {one['op']}", one) for one in points)
 
 
-def _said_seeds(counts: set[int]) -> str:
-    if counts == {1}:
-        return "one seed, so without intervals"
-    said = f"{min(counts)}" if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
-    return f"median of {said} seeds with its 95 % interval"
+def _said_seeds(points: Sequence[Point]) -> str:
+    seeds = seednotes.number_of_seeds(_told(points))
+    return "one seed, so without intervals" if seeds == "1" else f"median of {seeds} seeds with its 95 % interval"
 
 
 def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], out_dir: Path) -> Path:
@@ -242,7 +239,7 @@ def _bound_curve(points: Sequence[Point]) -> tuple[tuple[float, float], ...]:
 def answers(points: Sequence[Point]) -> list[Answer]:
     """Return what was found: did each profile help, by how much, how sure is that, what limits it now."""
     profiles = _profiles(points)
-    seeds = _said_seeds({int(point.get("seeds") or 1) for point in _told(points)} or {1})
+    seeds = _said_seeds(points)
     facets = _facets(points)
     groups, alone = (sum(point.get(key) is not None for point in points) for key in (seednotes.GROUPS, seednotes.APART))
     apart = f" The seeds of {counted(groups, 'figure')} fall into two groups, named below." if groups else ""

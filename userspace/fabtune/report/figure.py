@@ -174,8 +174,8 @@ def answers(
     shown = [row for row in rows if row.get("mb_per_s") is not None]
     counting = _counting(rows)
     varying = _varying(counting, factors)
-    seeds = max((int(row.get("seeds") or 1) for row in shown), default=1)
-    how_sure = f"Medians of {seeds} seeds with 95 % intervals." if seeds > 1 else "One seed: without intervals."
+    seeds = seednotes.number_of_seeds(shown)
+    how_sure = "One seed: without intervals." if seeds == "1" else f"Medians of {seeds} seeds with 95 % intervals."
     how_sure += _said_of_what_decides(rows)
     found: list[Answer] = []
     gaining = [row for row in counting if row.get("verdict")]

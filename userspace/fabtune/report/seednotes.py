@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What median and interval cannot show of a rate: seeds that fall into two groups, and one that differs alone."""
+"""Of how many seeds rows are, and what median and interval cannot show of a rate: two groups of seeds, one apart."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fabtune.model.results import PointRow
 
 GROUPS, APART = "mb_per_s_groups", "mb_per_s_apart"
+
+
+def number_of_seeds(rows: Sequence[PointRow]) -> str:
+    """Return of how many seeds `rows` are, as a number or from the least to the most: "3", "1 to 5"."""
+    counts = {int(row.get("seeds") or 1) for row in rows} or {1}
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
 
 
 def said_of_seeds(places: Iterable[tuple[str, PointRow]]) -> list[str]:
