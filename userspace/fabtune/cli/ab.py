@@ -17,7 +17,7 @@ from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import compare as compare_cli
 from fabtune.cli import console
 from fabtune.cli import measure as measure_cli
-from fabtune.errors import FabtuneError, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.experiment.alternation import Alternation, Contest, until_decided
 from fabtune.host.run import require
 from fabtune.measure import interleave
@@ -102,8 +102,8 @@ def run_ab(args: argparse.Namespace) -> int:
     session.end()
     with console.reader_may_leave():
         compare_cli.show(outcome, args.json)
-    show.say(f"records are in {args.out}; see them with: fabtune report {args.out}")
-    return outcome.exit_code
+    show.say(f"records are in {args.out}; see them with: fabtune report {args.out}{session.said_elsewhere()}")
+    return outcome.exit_code or (ExitCode.FAILED if session.elsewhere else ExitCode.DONE)
 
 
 def _kept(session: Alternation, most_pairs: int, out: Path) -> str:
@@ -111,7 +111,8 @@ def _kept(session: Alternation, most_pairs: int, out: Path) -> str:
     pairs = session.whole_pairs()
     kept = f"{pairs} of {counted(most_pairs, 'pair')} {'is' if pairs == 1 else 'are'} kept"
     if session.records:
-        kept += f" in {out} (see {'it' if pairs == 1 else 'the records'} with: fabtune report {out})"
+        see = f"see {'it' if pairs == 1 else 'the records'} with: fabtune report {out}"
+        kept += f" in {out} ({see}{session.said_elsewhere()})"
     return f"{kept}; a session is not gone on with: the same command begins a new one"
 
 

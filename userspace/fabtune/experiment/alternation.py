@@ -17,6 +17,7 @@ from fabtune.measure.measurement import Measurement
 from fabtune.measure.target import Target
 from fabtune.model.judgement import Rules
 from fabtune.model.runrecord import CALIBRATION, PAIRS, RunRecord, SessionTurn
+from fabtune.model.units import counted
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
 from fabtune.report import compare
@@ -51,12 +52,16 @@ class Contest:
 
 
 class Alternation:
-    """The runs of one contest, and the `records` of those made so far; `pairs` are those of each part."""
+    """The runs of one contest, and the `records` of those made so far; `pairs` are those of each part.
+
+    `elsewhere` are the files of records for which there was no room where they belong.
+    """
 
     def __init__(self, contest: Contest, pairs: Mapping[str, int], show: Progress) -> None:
         self._contest = contest
         self._asked = contest.asked
         self.records: list[RunRecord] = []
+        self.elsewhere: list[Path] = []
         self._id = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
         self._show = show
         expected_s = _SWITCH_S + contest.settle_s + contest.asked.expected_s
@@ -89,8 +94,11 @@ class Alternation:
             interrupted = isinstance(error, workload_run.RunInterruptedError)
         session = SessionTurn(self._id + part, turn.pair, turn.side, self._contest.rules)
         result = attrs.evolve(result, session=session, command=self._contest.command)
-        file = self._contest.out / part.lstrip("-") / f"{turn.pair:02d}-{turn.side}-{recordfile.file_name(result)}"
-        recordfile.write(result, file)
+        wanted = self._contest.out / part.lstrip("-")
+        file, problem = recordfile.keep(result, wanted, f"{turn.pair:02d}-{turn.side}-")
+        if problem:
+            self._show.say(f"{problem}; kept instead: {file}")
+            self.elsewhere.append(file)
         if interrupted:
             raise KeyboardInterrupt
         self.records.append(attrs.evolve(result, file=str(file)))
@@ -99,6 +107,13 @@ class Alternation:
         """Return of how many pairs of A and B both runs came to their end."""
         turns = [one.session for one in self.records if one.complete and one.session and not one.session.calibration]
         return len({one.pair for one in turns if one.side == "A"} & {one.pair for one in turns if one.side == "B"})
+
+    def said_elsewhere(self) -> str:
+        """Return in words which records have to be brought to the others to be seen with them; '' where none has."""
+        if not self.elsewhere:
+            return ""
+        number, places = len(self.elsewhere), dict.fromkeys(str(file.parent) for file in self.elsewhere)
+        return f"; {counted(number, 'record')} could not be kept there: bring them from {', '.join(places)} first"
 
     def end(self) -> None:
         """Leave nothing applied; not even a second Ctrl-C stops that.  Says so and raises FabtuneError if it fails."""

@@ -44,12 +44,13 @@ def write(record: RunRecord, path: Path) -> Path:
     return path
 
 
-def keep(record: RunRecord, directory: Path) -> tuple[Path, str]:
+def keep(record: RunRecord, directory: Path, before: str = "") -> tuple[Path, str]:
     """Write `record` to `directory`, or where that cannot be to the system's directory for temporary files.
 
+    Its file's name begins with what stands `before`.
     Return where it is, and why it is there: what took hours to measure is not lost to a full disk.
     """
-    path = directory / file_name(record)
+    path = directory / f"{before}{file_name(record)}"
     try:
         return write(record, path), ""
     except FabtuneError as error:
