@@ -14,11 +14,11 @@ from run_records import EMULATED, make_record, said, with_latency, with_step
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
-from fabtune.measure import recordfile
+from fabtune.measure import checks, recordfile
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS
 from fabtune.model.outputs import FioOutput, Iperf3Output
 from fabtune.model.path import NetworkPath, bound_bytes_per_s
-from fabtune.model.runrecord import Edge, SessionTurn, StepResult
+from fabtune.model.runrecord import Edge, RunRecord, SessionTurn, StepResult
 from fabtune.report import cells, laws
 
 SIZE = 262144
@@ -73,6 +73,45 @@ def test_a_curve_that_does_not_bend_where_it_must_fails() -> None:
     # Past the bound of an emulated path the run cannot be right, and takes no part in the report's laws between runs.
     cannot_be = attrs.evolve(at_depth(flat, 32), environment=EMULATED)
     assert verdicts([*made[:2], cannot_be], laws.KNEE) == [NOT_APPLICABLE]
+
+
+def writes_at_the_bound(rtt_ms: int, *, depth: int) -> RunRecord:
+    """A run of writes of 1 MiB, of which the kernel makes two, each of two R2Ts: as fast as its path allows."""
+
+    def at(mb_per_s: float) -> RunRecord:
+        made = make_record(
+            mb_per_s, "wan", op="write", parameters={"block_bytes": 2**20, "queue_depth": depth}, seconds=100,
+            path={"rtt_ms": rtt_ms, "rate_bytes_per_s": 1.25e8, "mtu": 1500},
+        )  # fmt: skip
+        made = attrs.evolve(made, target=attrs.evolve(made.target, queue={"max_sectors_kb": "512"}))
+        bursts = BURSTS | {"MaxBurstLength": "262144", "MaxOutstandingR2T": "1"}
+        return at_depth(with_step(made, before=Edge(negotiated={"1": bursts})), depth)
+
+    slow = at(50)
+    with_depth = checks.bound(slow, slow.steps[0], "write")
+    assert with_depth
+    return at(0.999 * with_depth / 1e6)
+
+
+def test_the_knee_of_writes_that_the_kernel_splits_is_that_of_their_bound() -> None:
+    """The law counted the round trips of a whole write, the bound those of its parts: at the bound it was broken."""
+    made = [writes_at_the_bound(rtt_ms, depth=32) for rtt_ms in (1, 10, 50, 100, 200, 300)]
+    assert verdicts(made, laws.KNEE) == [PASS]
+
+
+def test_a_load_both_ways_has_no_knee_of_its_own_way_alone() -> None:
+    """Reads and writes share depth and link: held against a depth that is all of one's, both always failed."""
+    made = []
+    for rtt_ms in RTTS_MS:
+        path = {"rtt_ms": rtt_ms, "rate_bytes_per_s": 1.25e8, "mtu": 1500}
+        rate = 0.99 * bound_bytes_per_s(NetworkPath(rtt_ms / 1e3, 1.25e8), SIZE, 32, share=0.5) / 1e6
+        read, write = (
+            make_record(rate, "wan", op=op, parameters={"block_bytes": SIZE}, path=path, seconds=100)
+            for op in ("read", "write")
+        )
+        jobs = tuple(job for one in (read, write) for job in one.steps[0].document.jobs)
+        made.append(with_step(read, fio=FioOutput(jobs), depth=32, samples=()))
+    assert verdicts(made, laws.KNEE) == []
 
 
 @pytest.mark.parametrize(("stretched", "expected"), [(1.0, PASS), (0.7, FAIL)])

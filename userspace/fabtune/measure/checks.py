@@ -113,11 +113,20 @@ def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | N
     if framing_bytes is not None:
         network = dataclasses.replace(network, framing_bytes=framing_bytes)
     share = counts[op] / sum(counts.values())
-    bursts = negotiated_bursts(result)
-    trips = write_round_trips(min(int(size), _largest_request(record)), bursts) if bursts else 1
-    mean_trips = (counts.get("read", 0) + trips * counts.get("write", 0)) / sum(counts.values())
+    mean_trips = sum(round_trips(record, result, way) * count for way, count in counts.items()) / sum(counts.values())
     found = bound_bytes_per_s(network, int(size), result.depth, mean_trips, share=share)
     return min(found, share * (record.target.limit_bytes_per_s or math.inf))
+
+
+def round_trips(record: RunRecord, result: StepResult, op: str) -> int:
+    """Return the round trips of one request, by the bursts; the parts that the kernel makes of it take theirs at once.
+
+    Without a request size or negotiated values it is the command's own.
+    """
+    size, bursts = result.parameters.get("block_bytes"), negotiated_bursts(result)
+    if op != "write" or not size or bursts is None:
+        return 1
+    return write_round_trips(min(int(size), _largest_request(record)), bursts)
 
 
 def negotiated_bursts(result: StepResult) -> Bursts | None:

@@ -14,7 +14,7 @@ import attrs
 from fabtune.measure import checks, metrics
 from fabtune.measure.checks import FAIL, NOT_APPLICABLE, PASS, LawCheck
 from fabtune.model.judgement import Verdict
-from fabtune.model.path import Bursts, NetworkPath, write_round_trips
+from fabtune.model.path import NetworkPath
 from fabtune.model.runrecord import RunRecord
 from fabtune.report import cells as cell_sets
 from fabtune.report import compare, verdict_table
@@ -74,13 +74,12 @@ def _path(cell: Cell) -> NetworkPath | None:
     return cell.runs[0][0].path.network
 
 
-def _bursts(cell: Cell) -> Bursts | None:
-    return checks.negotiated_bursts(cell.runs[0][1])
-
-
 def _trips(cell: Cell) -> int:
-    bursts = _bursts(cell)
-    return write_round_trips(int(cell.parameters["block_bytes"]), bursts) if cell.op == "write" and bursts else 1
+    return checks.round_trips(*cell.runs[0], cell.op)
+
+
+def _both_ways(cell: Cell) -> bool:
+    return len(cell.runs[0][1].document.directions) > 1
 
 
 def _depth(cell: Cell) -> int:
@@ -90,8 +89,12 @@ def _depth(cell: Cell) -> int:
 def _knees(group: Sequence[Cell]) -> Iterable[Knee]:
     """Yield the knee of each curve over RTT."""
     for part in _curves(group).values():
-        # Where nothing moved something else stood still than a queue that is too short.
-        sized = [c for c in part if c.parameters.get("block_bytes") and _path(c) and c.median("mb_per_s")]
+        # Where nothing moved something else stood still than a queue that is too short; and of a load both ways
+        # neither has the whole queue.
+        sized = [
+            c for c in part
+            if c.parameters.get("block_bytes") and _path(c) and c.median("mb_per_s") and not _both_ways(c)
+        ]  # fmt: skip
         if len(sized) > 1 and _depth(sized[0]) > 1 and len({_trips(cell) for cell in sized}) == 1:
             yield _bend(sized)
 
@@ -153,10 +156,9 @@ def _doubled(knees: Sequence[Knee]) -> Iterable[LawCheck]:
 
 def _saved(group: Sequence[Cell]) -> Iterable[LawCheck]:
     """Two labels with one write outstanding, whose bursts make it wait for different numbers of R2Ts."""
-    single = [c for c in group if c.op == "write" and _depth(c) == 1 and c.parameters.get("block_bytes") and _bursts(c)]
     found: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in single:
-        if cell.rtt_ms:
+    for cell in (one for one in group if one.op == "write" and _depth(one) == 1):
+        if cell.rtt_ms and cell.parameters.get("block_bytes") and checks.negotiated_bursts(cell.runs[0][1]):
             found.setdefault((cell.workload, cell.step, tuple(cell.parameters.items())), []).append(cell)
     for part in found.values():
         slow, *others = sorted(part, key=_trips, reverse=True)
