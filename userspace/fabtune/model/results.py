@@ -39,6 +39,11 @@ def runs_of(row: PointRow) -> int:
     return sum(int(row.get(name) or 0) for name in ("seeds", FAILED, LEFT_OUT))
 
 
+def paced(point: PointRow) -> bool:
+    """Tell whether a point's load sends at a given rate: its writers were told theirs, or latency decides."""
+    return decides(point) != THROUGHPUT or bool(point.get("stream_rate"))
+
+
 def better_way(figure: str) -> int:
     """Return +1 for a figure of which more is better, -1 for one of which less is."""
     return 1 if figure == THROUGHPUT else -1

@@ -40,11 +40,15 @@ class Gain:
 
 @attrs.frozen(kw_only=True)
 class Reach:
-    """How near its bound a point came, and what sets that bound, as `bound_by` says."""
+    """How near its bound a point came, and what sets that bound, as `bound_by` says; `paced` is a load at a given rate.
+
+    Such a one stays below its bound for that alone.
+    """
 
     where: str
     share: float
     by: str
+    paced: bool = False
 
 
 # The CPU time per GB of each point, judged as its gain is, by the point in words.
@@ -234,15 +238,20 @@ def of_limits(name: str, reached: Sequence[Reach]) -> Answer:
     held = [one for one in reached if is_at_bound(one.share, 1.0)]
     groups: tuple[tuple[str, list[Reach]], ...] = (
         *((by, [one for one in held if one.by == by]) for by in bounds),
-        ("something else, for `fabtune why` to name", [one for one in reached if one not in held]),
+        ("something else, for `fabtune why` to name", [one for one in reached if one not in held and not one.paced]),
     )
     for what, some in groups:
         if some:
             shares = sorted(one.share for one in some)
             span = " to ".join(dict.fromkeys((percent(shares[0]), percent(shares[-1]))))
-            where = _places([one.where for one in some]) or f"{len(some)} points"
-            said.append(f"{what}: {where} ({span} of the bound)")
+            said.append(f"{what}: {_where(some)} ({span} of the bound)")
+    if untold := [one for one in reached if one not in held and one.paced]:
+        said.append(f"not known, as the load sends only what it is told to: {_where(untold)}")
     return Answer("What limits now?", f"{name}: {'; '.join(said)}." if said else "Not known: no bound without a path.")
+
+
+def _where(some: Sequence[Reach]) -> str:
+    return _places([one.where for one in some]) or f"{len(some)} points"
 
 
 def bound_by(bound_mb_per_s: float, line_mb_per_s: float, *, disk: bool, beyond: bool = False) -> str:

@@ -15,7 +15,7 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.model.factors import FACTORS
 from fabtune.model.judgement import Verdict
-from fabtune.model.results import BY_DISK, Point
+from fabtune.model.results import BY_DISK, Point, paced
 from fabtune.model.units import counted
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
@@ -316,4 +316,4 @@ def _reached(places: Sequence[tuple[str, Point]]) -> list[Reach]:
 def _reach(where: str, point: Point) -> Reach:
     disk = point.get("bound_by") == BY_DISK
     by = bound_by(point["bound_mb_per_s"], point.get("line_mb_per_s") or 0, disk=disk)
-    return Reach(where=where, share=point["fraction_of_bound"], by=by)
+    return Reach(where=where, share=point["fraction_of_bound"], by=by, paced=paced(point))

@@ -21,6 +21,7 @@ from fabtune.model.results import (
     PointRow,
     better_way,
     decides,
+    paced,
     runs_of,
 )
 from fabtune.model.untouched import baseline
@@ -200,12 +201,11 @@ def answers(
     if not told:
         found = [Answer("Did it help?", _compared(profiles, varying, bool(verdicts))), *found]
         found.append(Answer("How sure?", how_sure))
-    # A load that sends what it is told to stays below its bound for that alone.
-    held = [row for row in shown if decides(row) == THROUGHPUT]
-    bound = [row for row in held if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
+    bound = [row for row in shown if row.get("fraction_of_bound") is not None and row.get("bound_mb_per_s")]
     if bound:
         reached = [
-            Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row)) for row in bound
+            Reach(where=_place(row, varying), share=row["fraction_of_bound"], by=_bound_by(row), paced=paced(row))
+            for row in bound
         ]
         whose = f"{' and '.join(told)} and what they are held against" if told else "All points"
         found.append(of_limits(whose, reached))

@@ -228,7 +228,8 @@ def _reached(group: Sequence[Cell]) -> list[Reach]:
         if network and bound and rate is not None:
             beyond = rate > bound and any(checks.is_beyond_bound(*run) for run in cell.runs)
             by = bound_by(bound, network.goodput_bytes_per_s / 1e6, disk=cell.bound_by_disk, beyond=beyond)
-            found.append(Reach(where=_where(cell), share=rate / bound, by=by))
+            paced = not all(result.closed_loop for _, result in cell.runs)
+            found.append(Reach(where=_where(cell), share=rate / bound, by=by, paced=paced))
     return found
 
 
