@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What limits now, on the first screen: no accusation of a load that is held back."""
+"""What limits now, on the first screen: of each side its own runs, and no accusation of a load that is held back."""
 
 import html
 import re
@@ -12,7 +12,7 @@ from run_records import make_record, with_step
 
 from fabtune.model.offered import Offered
 from fabtune.model.results import Point
-from fabtune.model.runrecord import RunRecord, WorkloadUsed
+from fabtune.model.runrecord import RunRecord, SessionTurn, WorkloadUsed
 from fabtune.report import demo, figure, suite
 
 NEAR: dict[str, Any] = {
@@ -37,6 +37,40 @@ def limits(records: Iterable[RunRecord]) -> list[str]:
     answers = suite.render(list(records), [], [], ["fabtune", "report", "out"]).split("<h2")[0]
     text = answers.partition("What limits now?")[2].partition("<dt")[0].partition("</dl>")[0]
     return [line.strip() for line in plain(text).split("\n") if line.strip()]
+
+
+@pytest.mark.parametrize("label", ["", "wan", "the second", "wan (B)"])
+def test_what_limits_a_side_is_told_whatever_it_is_called(label: str) -> None:
+    """A side was looked for by the name under which it is shown, which of runs without a label is another one."""
+    (said,) = limits([*side("untouched", 5), *side(label, 119)])
+    assert said == f"{label or 'the second'}: the link: read at 0.1 ms (99.7 % of the bound)."
+
+
+def test_of_two_sides_with_one_name_what_limits_is_b_s() -> None:
+    records = [
+        attrs.evolve(one, session=SessionTurn("s-pairs", pair, letter))
+        for letter, runs in (("A", side("wan", 5)), ("B", side("wan", 119)))
+        for pair, one in enumerate(runs)
+    ]
+    assert limits(records) == ["wan (B): the link: read at 0.1 ms (99.7 % of the bound)."]
+
+
+def test_of_two_sessions_each_has_what_limits_its_own_runs() -> None:
+    records = [
+        attrs.evolve(one, session=SessionTurn(f"{name}-pairs", pair, letter))
+        for name, rate in (("first", 119), ("second", 60))
+        for letter, runs in (("A", side("untouched", 5)), ("B", side("wan", rate)))
+        for pair, one in enumerate(runs)
+    ]
+    page = plain(suite.render(records, [], [], ["fabtune"]))
+    assert "wan, session first: the link: read at 0.1 ms (99.7 % of the bound)." in page
+    assert f"wan, session second: {ELSE}: read at 0.1 ms (50.3 % of the bound)." in page
+
+
+def test_an_unlabelled_side_has_its_path_beside_a_third_label() -> None:
+    """Where another side was found, it was told that no path was known of it, which its runs had."""
+    said = "\n".join(limits([*side("", 119), *side("untouched", 5), *side("wan", 60)]))
+    assert "the second: the link: read" in said and f"wan: {ELSE}" in said and "without a path" not in said
 
 
 def open_loop(label: str) -> list[RunRecord]:

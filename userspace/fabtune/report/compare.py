@@ -55,7 +55,8 @@ class Comparison:
 
     `paired` says by what runs are paired.  `families` are the numbers of primary and of other figures that were judged
     together, those of further comparisons with the same A included.  So many runs of B are `shared` with A; `unlike`
-    says of which side the runs differ among themselves, and in what, and `between` in what the sides do.
+    says of which side the runs differ among themselves, and in what, and `between` in what the sides do.  `of_b` are
+    the runs of B that were used.
     """
 
     a: str
@@ -70,6 +71,7 @@ class Comparison:
     shared: int = 0
     unlike: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
+    of_b: tuple[RunRecord, ...] = ()
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -236,6 +238,7 @@ def _comparison(
         shared=on_both_sides(b, a),
         unlike=tuple(differences.sentence(name, keys) for name, keys in zip(names, found.unlike, strict=True) if keys),
         between=tuple(apart.between_sides(a, b, names, told_apart_by)),
+        of_b=tuple(b),
     )
 
 

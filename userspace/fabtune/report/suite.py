@@ -142,11 +142,11 @@ def write(
 def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell]) -> list[page.Answer]:
     """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
     gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
-    reached = {name: _reached([cell for cell in group if cell.label == name]) for name in gains}
+    reached = [_reached(cell_sets.cells(outcome.of_b)) for _, outcome in outcomes]
     known = any(_costs(outcome) for _, outcome in outcomes)
     found = []
     contests = [(outcome.a, outcome.b) for _, outcome in outcomes]
-    for heading, outcome in outcomes:
+    for (heading, outcome), mine in zip(outcomes, reached, strict=True):
         several = contests.count((outcome.a, outcome.b)) > 1
         session = heading.removeprefix(f"{outcome.b} against {outcome.a}") if several else ""
         runs = [row.judgement.n for row in outcome.primary] or [0]
@@ -158,8 +158,8 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
         found += of_gains(f"{workload}, {outcome.b}{session}", outcome.a, _gains(outcome), sure)
         if known:
             found.append(of_cost(outcome.b, outcome.a, _gains(outcome), _costs(outcome)))
-        if any(reached.values()):
-            found.append(of_limits(outcome.b, reached[outcome.b]))
+        if any(reached):
+            found.append(of_limits(f"{outcome.b}{session}", mine))
     if len(gains) == len(outcomes) > 1 and len({outcome.a for _, outcome in outcomes}) == 1:
         found = [*of_best(outcomes[0][1].a, gains, workload), *merged(found, list(gains))]
     if not outcomes and not group:
