@@ -246,6 +246,36 @@ def test_path_parameters_that_vary_are_drawn_apart(tmp_path: Path) -> None:
     assert headings[:4] == ["Reads, loss 0 %", "Writes, loss 0 %", "Reads, loss 0.01 %", "Writes, loss 0.01 %"]
 
 
+def test_what_limited_is_said_of_the_point_that_it_limited() -> None:
+    """Of two losses two limiters were named, both "untouched, reads at 100 ms"."""
+    window, loss = "reads are limited by the receive window", "reads are limited by packet loss"
+    points = make_points(loss=0.0, limits=window) + make_points(loss=0.0001, limits=loss)
+    points = [one for one in points if one["op"] == "read"]
+    told = {one.question: one.text.split("\n") for one in demo.answers(points)}
+    assert told["Why was it slow?"] == [
+        f"default, reads at 100 ms, loss 0 %: {window}.",
+        f"default, reads at 100 ms, loss 0.01 %: {loss}.",
+    ]
+    assert [line.partition(": ")[0] for line in told["What limits after?"]] == [
+        "wan, reads at 100 ms, loss 0 %",
+        "wan, reads at 100 ms, loss 0.01 %",
+    ]
+    section = demo._why_section(points)
+    assert section
+    (table,) = section.tables
+    assert ("default", 100, "loss 0.01 %", loss) in table.rows and ("wan", 0, "loss 0 %", window) in table.rows
+    # Where all are of one, no column says it.
+    alone = demo._why_section(points[:6])
+    assert alone and [column.key for column in alone.tables[0].columns] == ["profile", "rtt_ms", "limits"]
+
+
+def test_seeds_that_fall_apart_are_said_of_their_own_point() -> None:
+    points = make_points(loss=0.0) + make_points(loss=0.0001)
+    points[0] |= {"mb_per_s_apart": 97.7}
+    (said,) = demo.group_notes(points)
+    assert said.startswith("wan, 0 ms, read, loss 0 %: one seed differs")
+
+
 def test_commands_are_escaped_and_kept(tmp_path: Path) -> None:
     html = page(make_points(), tmp_path)
     assert "make demo\n" in html and "&lt;&amp;&gt;" in html

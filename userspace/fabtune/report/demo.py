@@ -64,6 +64,8 @@ _COLUMNS = (
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
 )
+# Groups of points that differ in nothing but profile, round trip and direction, each with its heading.
+_Facets = list[tuple[str, list[Point]]]
 # The bent part of the bound is computed at so many places.
 _STEPS = 96
 # What only a page has room for.
@@ -89,7 +91,10 @@ def tables(points: Sequence[Point]) -> list[Table]:
 
 def group_notes(points: Sequence[Point]) -> list[str]:
     """Return what a table cannot show: figures whose seeds fall into two groups, or of which one seed differs."""
-    return seednotes.said_of_seeds((f"{one['profile']}, {one['rtt_ms']:g} ms, {one['op']}", one) for one in points)
+    return seednotes.said_of_seeds(
+        (", ".join(filter(None, [one["profile"], f"{one['rtt_ms']:g} ms", one["op"], heading])), one)
+        for _, heading, one in _placed(_facets(points))
+    )
 
 
 def _said_seeds(points: Sequence[Point]) -> str:
@@ -120,7 +125,7 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     return page.write(html, out_dir / "figures.html")
 
 
-def _facets(points: Sequence[Point]) -> list[tuple[str, list[Point]]]:
+def _facets(points: Sequence[Point]) -> _Facets:
     """Split `points` by what varies besides profile, round trip and direction, with a heading for each group."""
     if not points:
         raise InputError("no points to show: the measurement has produced nothing")
@@ -246,10 +251,8 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     apart += f" One seed of {counted(alone, 'figure')} differs from all others, named below." if alone else ""
     found: list[Answer] = []
     of_name = {
-        name: [(_where(heading, point), point) for heading, group in facets for point in group
-               if point["profile"] == name]
-        for name in profiles
-    }  # fmt: skip
+        name: [(where, point) for where, _, point in _placed(facets) if point["profile"] == name] for name in profiles
+    }
     judged = {name: [_gain(profiles[0], *one) for one in of_name[name]] for name in profiles[1:]}
     paid = {name: dict(pair for one in of_name[name] for pair in _cost(*one).items()) for name in judged}
     costs = of_costs(profiles[0], judged, paid)
@@ -258,7 +261,7 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         found += costs[name]
         reached = _reached(of_name[name])
         found.append(of_limits(name, reached) if reached else Answer(_LIMITS, f"Not known: {name} tells no figure."))
-    found = [*_why(points, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
+    found = [*_why(facets, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
@@ -268,13 +271,19 @@ def answers(points: Sequence[Point]) -> list[Answer]:
     return found
 
 
-def _why(points: Sequence[Point], profiles: Sequence[str]) -> list[Answer]:
+def _placed(facets: _Facets) -> list[tuple[str, str, Point]]:
+    """Return each point with its place in words, and the heading of its group."""
+    return [(_where(heading, point), heading, point) for heading, group in facets for point in group]
+
+
+def _why(facets: _Facets, profiles: Sequence[str]) -> list[Answer]:
     """Return what limited the first profile, and then each other, at the longest round trip: a sentence a direction."""
     found = []
     for question, names in (("Why was it slow?", profiles[:1]), ("What limits after?", profiles[1:])):
-        mine = [one for one in points if one["profile"] in names and one.get("limits")]
-        far = [one for one in mine if one["rtt_ms"] == max(float(other["rtt_ms"]) for other in mine)]
-        lines = dict.fromkeys(f"{one['profile']}, {_where('', one)}: {one['limits']}." for one in far)
+        mine = [(where, one) for where, _, one in _placed(facets) if one["profile"] in names and one.get("limits")]
+        furthest = max((float(one["rtt_ms"]) for _, one in mine), default=0.0)
+        far = [(where, one) for where, one in mine if one["rtt_ms"] == furthest]
+        lines = dict.fromkeys(f"{one['profile']}, {where}: {one['limits']}." for where, one in far)
         if lines:
             found.append(Answer(question, "\n".join(lines)))
     return found
@@ -283,11 +292,16 @@ def _why(points: Sequence[Point], profiles: Sequence[str]) -> list[Answer]:
 def _why_section(points: Sequence[Point]) -> page.Section | None:
     """Return what `fabtune why` said of each point's load, those of the first profile first; None where none did."""
     first = baseline(_profiles(points))
-    said = sorted((one for one in points if one.get("limits")), key=lambda one: str(one["profile"]) != first)
+    said = [(heading, one) for _, heading, one in _placed(_facets(points)) if one.get("limits")]
+    said.sort(key=lambda placed: str(placed[1]["profile"]) != first)
     if not said:
         return None
-    columns = (Column("profile", "profile"), Column("RTT", "rtt_ms", "ms", plain), Column("why", "limits"))
-    rows = tuple(tuple(one[column.key] for column in columns) for one in said)
+    apart = any(heading for heading, _ in said)
+    facet = (Column("at", "facet"),) if apart else ()
+    columns = (Column("profile", "profile"), Column("RTT", "rtt_ms", "ms", plain), *facet, Column("why", "limits"))
+    rows = tuple(
+        (one["profile"], one["rtt_ms"], *((heading,) if apart else ()), one["limits"]) for heading, one in said
+    )
     text = f"What `fabtune why` says of both ends while the load ran, {first} first; of several seeds, of most."
     return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
 
