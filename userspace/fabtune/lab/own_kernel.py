@@ -105,9 +105,16 @@ def _unpacked(root: Path) -> Path:
     """Return the directory of the kernel's source inside `root`, unpacked."""
     packed = next((root / "usr/src").glob("linux-source-*.tar.xz"))
     source = Path("/usr/src") / packed.name.removesuffix(".tar.xz")
+    # It gets its name when it is whole; what an interrupt left of it is made anew.
+    draft = Path("/usr/src/unpacking")
     with locked("kernel-source"):
         if not (root / source.relative_to("/") / "Makefile").exists():
-            step(root, "unpacking its source", "tar", "-xJf", f"{source}.tar.xz", "-C", "/usr/src")
+            what = "unpacking its source"
+            step(root, what, "rm", "-rf", str(draft), str(source))
+            step(root, what, "mkdir", str(draft))
+            step(root, what, "tar", "-xJf", f"{source}.tar.xz", "-C", str(draft))
+            step(root, what, "mv", str(draft / source.name), str(source))
+            step(root, what, "rmdir", str(draft))
     return source
 
 
