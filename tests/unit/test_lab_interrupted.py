@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fabtune.lab import own_kernel
+from fabtune.lab import initramfs, own_kernel, uml, vm
+from fabtune.lab.image import Image
 
 
 @pytest.fixture
@@ -52,3 +53,25 @@ def test_a_kernels_source_that_was_unpacked_in_part_is_unpacked_again(
     # Once there it is used.
     monkeypatch.setattr(own_kernel, "step", lambda *_: pytest.fail("unpacked once more"))
     assert own_kernel._unpacked(root) == source
+
+
+def test_an_interrupted_start_of_a_uml_guest_leaves_nothing_in_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run with the same --out failed: the directory that its archive is made from was there already."""
+    busybox = tmp_path / "image/root/usr/bin/busybox"
+    busybox.parent.mkdir(parents=True)
+    busybox.touch()
+    tools = Image(tmp_path / "image", "trixie")
+    job, out = tmp_path / "job.cpio", tmp_path / "out"
+    job.write_bytes(b"")
+    machine = vm.Machine(tools, clock="real", accelerator="uml", uml=(tmp_path, tools))
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    for late in (initramfs, uml):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(late, "pack" if late is initramfs else "launch", interrupted)
+            vm.run_guest(machine, job, out, on_output=print)
+        assert {path.name for path in out.iterdir()} <= {"console.log", "output.log", "results.tar.gz", "qemu.log"}

@@ -17,17 +17,29 @@ GUEST_DIR = PACKAGE / "lab" / "guestfs"
 
 def write(root: Path, kernel_release: str, target: Path) -> None:
     """Write the initramfs that finds, mounts and enters the image whose kernel is `kernel_release`."""
-    with _staging(target.parent) as stage:
-        for directory in ("bin", "dev", "proc", "sys", "layers", "new", "modules"):
-            (stage / directory).mkdir()
-        shutil.copy(root / "usr/bin/busybox", stage / "bin/busybox")
-        shutil.copy(GUEST_DIR / "init", stage / "init")
-        (stage / "init").chmod(0o755)
+    with first(root, "init", target) as stage:
+        (stage / "modules").mkdir()
         order = []
         for path in _module_files(root, kernel_release):
             shutil.copy(path, stage / "modules" / path.name)
             order.append(path.name)
         (stage / "modules/order").write_text("".join(f"{name}\n" for name in order))
+
+
+@contextmanager
+def first(root: Path, init: str, target: Path) -> Iterator[Path]:
+    """Yield a directory with busybox of `root` and `init` of GUEST_DIR, and pack what it holds in the end as `target`.
+
+    An archive that mounts what a guest's root is made of.
+    """
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        stage = Path(name)
+        for directory in ("bin", "dev", "proc", "sys", "layers", "new"):
+            (stage / directory).mkdir()
+        shutil.copy(root / "usr/bin/busybox", stage / "bin/busybox")
+        shutil.copy(GUEST_DIR / init, stage / "init")
+        (stage / "init").chmod(0o755)
+        yield stage
         pack(stage, target)
 
 
@@ -42,12 +54,6 @@ def pack(directory: Path, target: Path) -> None:
         what=f"packing {target.name}",
         stdin="".join(f"{name}\n" for name in names),
     )  # fmt: skip
-
-
-@contextmanager
-def _staging(parent: Path) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=parent) as name:
-        yield Path(name)
 
 
 def _module_files(root: Path, kernel_release: str) -> list[Path]:

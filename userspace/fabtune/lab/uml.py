@@ -16,7 +16,7 @@ from pathlib import Path
 from fabtune.errors import FabtuneError
 from fabtune.host.run import Process, launch, privileged, require, run
 from fabtune.lab import apt, initramfs
-from fabtune.lab.cache import cache_dir, delete_tree, locked, making
+from fabtune.lab.cache import cache_dir, locked, making
 from fabtune.lab.image import Image
 
 SUITE = "sid"
@@ -66,18 +66,6 @@ def _download(draft: Path) -> None:
         shutil.move(scratch / "root/usr/lib/uml/modules", draft / "modules")
 
 
-def _write_initramfs(tools: Image, target: Path) -> None:
-    """Write the first initramfs to `target`, with the busybox of `tools`."""
-    stage = target.with_suffix(".stage")
-    for directory in ("bin", "dev", "proc", "sys", "layers", "new"):
-        (stage / directory).mkdir(parents=True)
-    shutil.copy(tools.root / "usr/bin/busybox", stage / "bin/busybox")
-    shutil.copy(initramfs.GUEST_DIR / "init-uml", stage / "init")
-    (stage / "init").chmod(0o755)
-    initramfs.pack(stage, target)
-    delete_tree(stage)
-
-
 def make_state(path: Path) -> None:
     """Make `path` a state of no guest yet, unless it exists.  Raises FabtuneError."""
     if path.exists():
@@ -104,7 +92,8 @@ def start(
     """
     directory = log.parent
     joined = directory / "uml.cpio"
-    _write_initramfs(host, joined)
+    with initramfs.first(host.root, "init-uml", joined):
+        pass
     with joined.open("ab") as whole:
         whole.write(job.read_bytes())
     root = host.root

@@ -133,7 +133,20 @@ def run_guest(
         stale.unlink(missing_ok=True)
     relay = _Relay(output, on_output or _to_stderr)
     ttys = [f"file,path={path}" for path in (console, output, results)]
-    process = start(machine, job, ttys, out / "qemu.log")
+    try:
+        status = _to_its_end(start(machine, job, ttys, out / "qemu.log"), relay, out, timeout_s, stop)
+    finally:
+        for archive in ("initramfs.cpio", "uml.cpio"):
+            (out / archive).unlink(missing_ok=True)
+    if status != 0:
+        raise FabtuneError(_story(f"the guest's process ended with exit {status}", out))
+    return GuestOutcome(_unpack(results, out), out)
+
+
+def _to_its_end(
+    process: "Process[bytes]", relay: "_Relay", out: Path, timeout_s: float, stop: threading.Event | None
+) -> int:
+    """Let the guest run until it ends, and return its process's exit status; where it is not to go on, it is ended."""
     try:
         deadline = time.monotonic() + timeout_s
         while process.poll() is None:
@@ -144,14 +157,10 @@ def run_guest(
                 raise FabtuneError(_story(f"the guest was not done after {timeout_s:g} s", out))
             time.sleep(_POLL_S)
         relay.copy(final=True)
+        return process.returncode
     finally:
         process.kill()
         process.wait()
-        for archive in ("initramfs.cpio", "uml.cpio"):
-            (out / archive).unlink(missing_ok=True)
-    if process.returncode != 0:
-        raise FabtuneError(_story(f"the guest's process ended with exit {process.returncode}", out))
-    return GuestOutcome(_unpack(results, out), out)
 
 
 def _unpack(results: Path, out: Path) -> int:
