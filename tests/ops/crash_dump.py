@@ -24,6 +24,7 @@ from fabtune.host.run import require, run  # noqa: E402
 from fabtune.lab import initramfs  # noqa: E402
 from fabtune.lab.cache import cache_dir, locked, making  # noqa: E402
 from fabtune.lab.image import Image, find_image, in_root  # noqa: E402
+from fabtune.lab.qemu_words import in_option  # noqa: E402
 from fabtune.lab.vm import Machine, run_guest  # noqa: E402
 
 SUITE = "trixie+ops"
@@ -104,8 +105,9 @@ def main() -> int:
             waiting = threading.Thread(target=dump_when_it_stops, args=(server, vmcore), daemon=True)
             waiting.start()
             devices = (
-                "-device vmcoreinfo", f"-qmp unix:{work / 'qmp'}", "-action reboot=shutdown,shutdown=pause,panic=pause",
-                f"-drive file={vmlinux / 'vmlinux.squashfs'},if=none,id=symbols,readonly=on,format=raw",
+                "-device vmcoreinfo", f"-qmp unix:{in_option(work / 'qmp')}",
+                "-action reboot=shutdown,shutdown=pause,panic=pause",
+                f"-drive file={in_option(vmlinux / 'vmlinux.squashfs')},if=none,id=symbols,readonly=on,format=raw",
                 "-device virtio-blk-pci,drive=symbols",
             )  # fmt: skip
             machine = Machine(image, clock="real", smp=2, memory_mib=2048, devices=devices)

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import replace
@@ -17,6 +18,7 @@ from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.own_kernel import EXPECTED_S
+from fabtune.lab.qemu_words import file_line
 from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, UML_VIRTUAL
 from fabtune.lab.uml import build_uml, make_state
 from fabtune.lab.uml_virtual import build_virtual_uml, find_virtual_uml
@@ -87,6 +89,8 @@ def run_job(args: argparse.Namespace) -> int:
     """Boot a guest and run a script in it; return its exit status."""
     if args.state and args.accel != "uml":
         raise InputError("--state: needs --accel uml; an emulated CPU takes minutes to boot systemd")
+    if args.state and re.search(r"[\s,:]", args.state.name):
+        raise InputError(f"--state {args.state}: the name of the file must have no space, comma or colon")
     # Before an image is made, which takes minutes.
     if not args.script.is_file():
         raise InputError(f"{args.script}: no such file; expected a script to run in the guest")
@@ -119,7 +123,7 @@ def run_shell(args: argparse.Namespace) -> int:
         terminal = {"stty": f"cols {columns} rows {lines}", "term": os.environ.get("TERM", "vt100")}
         write_job(job, script, image=machine.image, module=module, shell=terminal, tests=True)
         console = directory / "console.log"
-        ttys = [f"file,path={console}", "stdio,mux=off,signal=off", "null"]
+        ttys = [file_line(console), "stdio,mux=off,signal=off", "null"]
         process = start(machine, job, ttys, directory / "qemu.log")
         try:
             status = process.wait()

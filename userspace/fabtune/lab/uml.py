@@ -18,6 +18,7 @@ from fabtune.host.run import Process, launch, privileged, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, locked, making
 from fabtune.lab.image import Image
+from fabtune.lab.qemu_words import file_of
 
 SUITE = "sid"
 _PACKAGE = "user-mode-linux"
@@ -140,13 +141,14 @@ def _quoted(words: Sequence[str]) -> str:
 
 def _channel(tty: str, opened: list[int]) -> str:
     """Return UML's words for a serial line (input,output) that QEMU knows as chardev `tty`."""
-    kind, _, rest = tty.partition(",")
+    kind = tty.partition(",")[0]
     if kind == "null":
         return "null"
     if kind == "stdio":
         return "fd:0,fd:1"
-    if kind != "file":
+    path = file_of(tty)
+    if path is None:
         raise FabtuneError(f"serial line '{tty}': User Mode Linux has files, stdio and null here")
-    descriptor = os.open(rest.partition("path=")[2], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
     opened.append(descriptor)
     return f"null,fd:{descriptor}"

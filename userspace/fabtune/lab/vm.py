@@ -20,6 +20,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host.run import Process, launch, require, run, tail
 from fabtune.lab import uml
 from fabtune.lab.image import Image
+from fabtune.lab.qemu_words import file_line, in_option
 
 # One instruction is 2**SHIFT ns of guest time: a CPU of 1 GIPS.  Without recording, QEMU's main loop may look at
 # the clock while the vCPU is on its way into HLT and skip the time of instructions not yet accounted; recording
@@ -85,7 +86,8 @@ def qemu_command(machine: Machine, ttys: Sequence[str]) -> list[str]:
         threads = "single" if machine.accelerator == "tcg-single" else "multi"
         command += ["-accel", f"tcg,thread={threads}", "-cpu", _TCG_CPU]
     for index, path in enumerate(images):
-        backing = f"memory-backend-file,id=image{index},mem-path={path},size={path.stat().st_size},share=on,readonly=on"
+        where = f"mem-path={in_option(path)},size={path.stat().st_size},share=on,readonly=on"
+        backing = f"memory-backend-file,id=image{index},{where}"
         command += ["-object", backing, "-device", f"nvdimm,id=nvdimm{index},memdev=image{index},unarmed=on"]
     for index, tty in enumerate(ttys):
         command += ["-chardev", f"{tty},id=tty{index}", "-device", f"isa-serial,index={index},chardev=tty{index}"]
@@ -132,7 +134,7 @@ def run_guest(
     for stale in (console, output, results):
         stale.unlink(missing_ok=True)
     relay = _Relay(output, on_output or _to_stderr)
-    ttys = [f"file,path={path}" for path in (console, output, results)]
+    ttys = [file_line(path) for path in (console, output, results)]
     try:
         status = _to_its_end(start(machine, job, ttys, out / "qemu.log"), relay, out, timeout_s, stop)
     finally:
