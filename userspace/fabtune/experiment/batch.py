@@ -26,7 +26,7 @@ from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import common, decided, ops_of, ways_of
 from fabtune.experiment.summary import UNTOLD, Summary, summarise
 from fabtune.experiment.tuners import TUNERS
-from fabtune.lab import fabrics
+from fabtune.lab import fabrics, left
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps
 from fabtune.lab.initramfs import GUEST_DIR
@@ -381,7 +381,7 @@ def _run_one(
         )
         outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
-        shutil.copytree(draft, run.directory)
+        shutil.copytree(draft, run.directory, ignore=shutil.ignore_patterns(left.LIST))
         if not ended:
             (run.directory / keptrun.POINTS).unlink(missing_ok=True)
             said = (draft / _LOG).read_text(errors="replace").strip().splitlines()[-6:]

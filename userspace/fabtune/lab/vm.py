@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.errors import FabtuneError
-from fabtune.host.run import Process, launch, require, run, tail
-from fabtune.lab import uml
+from fabtune.host.run import Process, launch, require, tail
+from fabtune.lab import left, uml
 from fabtune.lab.image import Image
 from fabtune.lab.qemu_words import file_line, in_option
 
@@ -126,13 +126,15 @@ def run_guest(
     """Boot `machine` with the archive `job`, run it and return what it left in `out`.
 
     `on_output` gets the job's output line by line while it runs (default: copied to stderr).  `out` gets the
-    result files, ``console.log`` (the kernel's) and ``output.log`` (the job's).  Raises FabtuneError, with
-    the console's tail, when the guest dies, is not done after `timeout_s` of wall time, or `stop` is set.
+    result files, ``console.log`` (the kernel's) and ``output.log`` (the job's); what an earlier guest left there
+    goes.  Raises FabtuneError, with the console's tail, when the guest dies, is not done after `timeout_s` of wall
+    time, or `stop` is set.
     """
     out.mkdir(parents=True, exist_ok=True)
     console, output, results = out / "console.log", out / "output.log", out / "results.tar.gz"
     for stale in (console, output, results):
         stale.unlink(missing_ok=True)
+    left.remove(out)
     relay = _Relay(output, on_output or _to_stderr)
     ttys = [file_line(path) for path in (console, output, results)]
     try:
@@ -168,7 +170,7 @@ def _to_its_end(
 def _unpack(results: Path, out: Path) -> int:
     """Unpack the result stream and return the job's exit status."""
     try:
-        run(["tar", "--extract", "--gzip", "--file", results, "--directory", out], what="unpacking the guest's results")
+        left.unpack(results, out)
         status = int((out / ".exit-status").read_text())
     except (OSError, ValueError, FabtuneError):
         raise FabtuneError(_story("the guest ended without handing over its results (a crash?)", out)) from None
