@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Traffic of other hosts over the emulated path, and how much of it arrived: iperf3 between the neighbours."""
 
+import os
 import shlex
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -75,7 +77,8 @@ def traffic(kind: str, op: str) -> Iterator[Arrived | None]:
             finally:
                 arrived.stop()
         finally:
-            client.kill()
+            # The flow of the moment, too, where a shell starts one after the other.
+            os.killpg(client.pid, signal.SIGKILL)
             client.wait()
 
 
