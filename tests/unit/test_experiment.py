@@ -12,7 +12,8 @@ from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.experiment import batch, definition, present
 from fabtune.experiment.clients import path_told
-from fabtune.experiment.settings import parse_settings
+from fabtune.experiment.settings import check_settings, parse_settings
+from fabtune.lab import topology
 from fabtune.lab.image import find_image
 from fabtune.lab.topology import emulated_path
 from fabtune.measure import keptrun
@@ -172,6 +173,9 @@ def test_a_workloads_own_value_is_the_default() -> None:
         ('nic_rate = "fast"', "nic_rate"),
         ('cross = "vegas"', "cross.*none, cubic, bbr, short"),
         ('cross = "bbr"\nworkload = "net"', "cross with workload = net"),
+        ('buffer = "0.25"', "buffer = 0.25 with rtt = 0ms: .*more than 0ms.*path without delay holds nothing"),
+        ('reorder = "1%"', "reorder = 1% with rtt = 0ms: .*more than 0ms.*overtakes only what waits"),
+        ('jitter = "20ms"\nrtt = "10ms"', "jitter = 20ms with rtt = 10ms: expected no more than the round trip"),
     ],
 )
 def test_a_path_that_cannot_be_says_what_can(tmp_path: Path, line: str, named: str) -> None:
@@ -192,6 +196,32 @@ def test_a_buffer_is_a_share_of_what_the_path_holds() -> None:
     path = emulated_path(parse_settings(wanted, "here"))
     assert path.buffer_bytes == 125_000 and path.packets_alone
     assert emulated_path(parse_settings(wanted | {"buffer": "0"}, "here")).buffer_bytes is None
+
+
+def test_a_round_trip_may_vary_by_all_of_it() -> None:
+    check_settings(parse_settings({"jitter": "10ms", "rtt": "10ms", "reorder": "1%", "buffer": "1"}, "here"), "here")
+
+
+@pytest.mark.parametrize(
+    ("texts", "forward", "back"),
+    [
+        ({"rate": "1gbit", "rate_back": "10mbit"}, 4129, 42),
+        ({"rate": "10mbit", "rate_back": "1gbit"}, 42, 4129),
+        ({"rate": "1gbit"}, 4129, 4129),
+        ({"rate": "1gbit", "rate_back": "10mbit", "buffer": "0"}, 100_000, 100_000),
+    ],
+)
+def test_each_directions_queue_is_a_share_of_what_that_direction_holds(
+    texts: dict[str, str], forward: int, back: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue towards the initiator had the forward rate's size: 100 BDP where the way back has 1 % of the rate."""
+    lines: list[str] = []
+    monkeypatch.setattr(topology, "tc_batch", lambda namespace, batch: lines.extend(batch))
+    monkeypatch.setattr(topology, "run", lambda *words, **more: "")
+    monkeypatch.setattr(topology, "_limit_nics", lambda path: None)
+    topology.shape(emulated_path(parse_settings({"rtt": "50ms", "buffer": "1"} | texts, "here")))
+    limits = {line.split()[3]: int(line.split()[-1]) for line in lines if "rate" in line}
+    assert limits == {"s0": back, "s1": forward}
 
 
 def test_the_list_of_experiments_is_json_where_json_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping
 
 from fabtune.errors import InputError
-from fabtune.lab import fabrics
+from fabtune.lab import fabrics, topology
 from fabtune.measure import workload
 from fabtune.model import factors
 from fabtune.model.factors import FACTORS, Settings, shown_profile
@@ -87,6 +87,8 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(f"{where}: size = {settings.size_bytes} bytes: expected a multiple of 512 up to 16MiB")
     if settings.loss > 0.5:
         raise InputError(f"{where}: loss = {settings.loss:.0%}: expected at most 50%, since no login survives more")
+    if why := topology.impossible(settings):
+        raise InputError(f"{where}: {why}")
     _check_fabric(settings, where)
     if settings.workload not in (known := ("net", *workload.names())):
         raise InputError(f"{where}: no workload '{settings.workload}': known are {', '.join(known)}")

@@ -5,7 +5,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from fabtune.errors import FabtuneError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
 from fabtune.model import factors
@@ -55,6 +55,8 @@ def _add_factors(parser: argparse.ArgumentParser, names: tuple[str, ...]) -> Non
 def _run(args: argparse.Namespace) -> None:
     texts = {name: str(value) for name, value in vars(args).items() if name in factors.FACTORS}
     settings = factors.parse(texts, "fabtune.lab.guest")
+    if why := topology.impossible(settings):
+        raise InputError(why)
     disk = Disk(args.size_mib, args.keeps_data, tail_delay_ms=args.tail_delay_ms) if args.verb == "up" else Disk()
     fabric = fabrics.find(settings.fabric)(settings, disk)
     if args.verb in ("up", "path"):

@@ -69,7 +69,8 @@ class EmulatedPath:
     """What the path does to packets; each direction gets half of `rtt_ms`.
 
     `loss` is a share of one a direction, `loss_model` one of random or gemodel (bursts of 3 on average);
-    `buffer_bytes` is the bottleneck's queue, None for one that never drops.  With `seed` the same packets of each
+    `buffer_bytes` is the bottleneck's queue, None for one that never drops; towards the initiator it is as much of
+    what that direction holds.  With `seed` the same packets of each
     direction are lost, counted from `lose_anew` on, whatever else the seed of the guest decides; from Linux 6.6 on.
     `jitter_ms` is how far the round trip varies to either side, in order; of the packets of a direction the share
     `reorder` overtakes all others on the way, and the share `duplicate` arrives twice.  `rate_back_bit_per_s` is the
@@ -99,6 +100,19 @@ class EmulatedPath:
         treated = self.loss or self.jitter_ms or self.reorder or self.duplicate or self.nic_rate_bit_per_s
         treated = treated or self.buffer_bytes is not None
         return bool(treated) or not self.offloads
+
+
+def impossible(settings: Settings) -> str:
+    """Return what of `settings` no path can do, with what is expected and why; '' where one can."""
+    rtt_ms, expected = settings.rtt_ms, "expected a round trip of more than 0ms, since"
+    if settings.jitter_ms > rtt_ms:
+        found = f"jitter = {settings.jitter_ms:g}ms with rtt = {rtt_ms:g}ms"
+        return f"{found}: expected no more than the round trip, since nothing arrives before it is sent"
+    if settings.buffer_bdp and not rtt_ms:
+        return f"buffer = {settings.buffer_bdp:g} with rtt = 0ms: {expected} a path without delay holds nothing"
+    if settings.reorder and not rtt_ms:
+        return f"reorder = {100 * settings.reorder:g}% with rtt = 0ms: {expected} a packet overtakes only what waits"
+    return ""
 
 
 def emulated_path(settings: Settings) -> EmulatedPath:
@@ -179,10 +193,11 @@ def shape(path: EmulatedPath) -> None:
             [*nsenter(namespace), "ethtool", "-K", device, "tso", offload, "gso", offload, "gro", "off"],
             what=f"switching {device}'s offloads {offload}",
         )
-    limit = _DEEP_LIMIT
-    if path.buffer_bytes is not None:
-        limit = max(2, math.ceil(path.buffer_bytes / (path.mtu + _HEADER_BYTES)))
     for device, bit_per_s in (("s0", path.rate_back_bit_per_s or path.rate_bit_per_s), ("s1", path.rate_bit_per_s)):
+        limit = _DEEP_LIMIT
+        if path.buffer_bytes is not None:
+            buffer_bytes = path.buffer_bytes * bit_per_s / path.rate_bit_per_s
+            limit = max(2, math.ceil(buffer_bytes / (path.mtu + _HEADER_BYTES)))
         tc_batch(SHAPER, [f"qdisc replace dev {device} root netem rate {bit_per_s:.0f}bit limit {limit}"])
     _limit_nics(path)
     _delay_and_lose(path)
