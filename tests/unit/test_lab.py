@@ -2,6 +2,7 @@
 """The lab's parts that need no guest: archives, command lines, recipes, paths."""
 
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from fabtune.host.run import run
 from fabtune.installed import PACKAGE
 from fabtune.lab import cache, debug_kernel, image, initramfs, job, own_kernel, topology, uml_virtual, vm
 from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, UML_VIRTUAL, recipe_for
+from fabtune.model import losses
 
 
 def _tree(base: Path, mtime: int) -> Path:
@@ -120,6 +122,15 @@ def test_gilberts_model_loses_the_share_it_was_asked_for(loss: float, burst_shar
         (0, 0, topology.EmulatedPath(), "no packet passed"),
         (1, 10, topology.EmulatedPath(loss=0.1), None),
         (0, 10, topology.EmulatedPath(), None),
+        (0, 100_000, topology.EmulatedPath(loss=0.1), "lost 0 of 100000 packets where 10% .*expected 93.. to 106.."),
+        (99_999, 1, topology.EmulatedPath(loss=0.0001), "lost 99999 of 100000 packets where 0.01% were asked for"),
+        (500, 99_500, topology.EmulatedPath(loss=0.01), "lost 500 of 100000 packets"),
+        (700, 99_300, topology.EmulatedPath(loss=0.01, loss_model="gemodel"), None),
+        (400, 99_600, topology.EmulatedPath(loss=0.01, loss_model="gemodel"), "lost 400 of 100000 packets"),
+        # Of 10 that are to be lost none may be.
+        (0, 1000, topology.EmulatedPath(loss=0.01), None),
+        (8_000, 92_000, topology.EmulatedPath(loss=0.1, duplicate=0.2), None),
+        (0, 100_000, topology.EmulatedPath(loss=0.1, duplicate=0.2), "lost 0 of 100000 packets"),
     ],
 )
 def test_a_point_whose_path_misbehaved_fails(
@@ -132,6 +143,23 @@ def test_a_point_whose_path_misbehaved_fails(
     else:
         with pytest.raises(FabtuneError, match=complaint):
             topology.assert_clean(before, after, path)
+
+
+@pytest.mark.parametrize(("share", "burst"), [(0.0001, 1), (0.01, 1), (0.3, 1), (0.0001, 3), (0.01, 3), (0.3, 3)])
+def test_no_honest_loss_is_taken_for_another(share: float, burst: int) -> None:
+    """Netem's own two models: losses on their own, and Gilbert's with bursts of three."""
+    for seed in range(200):
+        draw, bad, lost = random.Random(seed).random, False, 0
+        tried = 100 * 10 ** (seed % 3)
+        for _ in range(tried):
+            if burst == 1:
+                lost += draw() < share
+            elif bad:
+                lost, bad = lost + 1, draw() >= 1 / burst
+            else:
+                bad = draw() < share / burst / (1 - share)
+        fewest, most = losses.by_chance(tried, share, burst)
+        assert fewest <= lost <= most, (seed, tried, lost)
 
 
 def test_a_debug_kernel_without_a_wanted_option_is_noticed() -> None:

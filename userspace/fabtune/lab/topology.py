@@ -23,7 +23,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import iproute
 from fabtune.host.run import finish, run
 from fabtune.lab.shell import ip_batch, nsenter, tc_batch, write_sysctl
-from fabtune.model import typed
+from fabtune.model import losses, typed
 from fabtune.model.factors import Settings
 
 INITIATOR_ADDRESS = "10.1.0.1"
@@ -62,6 +62,8 @@ _DEEP_LIMIT = 100_000
 # netem keeps the order of packets whose delays differ where it has a rate as well, however high.
 _IN_ORDER = "rate 1tbit"
 _HEADER_BYTES = 14
+# Packets of a burst of loss, on average.
+_BURST = 3
 
 
 @dataclass(frozen=True)
@@ -298,17 +300,36 @@ def qdisc_counters() -> dict[str, dict[str, int]]:
 
 
 def assert_clean(before: dict[str, dict[str, int]], after: dict[str, dict[str, int]], path: EmulatedPath) -> None:
-    """Raise FabtuneError when packets were dropped that the path was not told to lose, or none passed at all."""
+    """Raise FabtuneError when the path dropped packets that it was not told to, or none passed at all.
+
+    Of each direction the WAN has to lose as many as chance makes of the loss that was asked for; a queue of which a
+    size was asked for may drop any number.
+    """
     for device, row in after.items():
         dropped = row["drops"] - before[device]["drops"]
         passed = row["packets"] - before[device]["packets"]
-        meant_to_drop = path.loss > 0 if device.startswith("w") else path.buffer_bytes is not None
-        if dropped and not meant_to_drop:
+        loses = path.loss > 0 and device.startswith("w")
+        if dropped and not loses and (device.startswith("w") or path.buffer_bytes is None):
             raise FabtuneError(
                 f"{device} dropped {dropped} packets on a path without loss; its queue limit is too small"
             )
         if passed == 0:
             raise FabtuneError(f"no packet passed {device}; the traffic went around the emulated path")
+        if loses:
+            _assert_lost(device, dropped, passed, path)
+
+
+def _assert_lost(device: str, dropped: int, passed: int, path: EmulatedPath) -> None:
+    """Raise FabtuneError where `dropped` packets are more or fewer than chance makes of the loss that was asked for."""
+    tried, burst = dropped + passed, 1.0 if path.loss_model == "random" else _BURST
+    # One that is to be lost and to arrive twice arrives once: netem counts no drop.
+    fewest, _ = losses.by_chance(tried, path.loss * (1 - path.duplicate), burst)
+    _, most = losses.by_chance(tried, path.loss, burst)
+    if not fewest <= dropped <= most:
+        raise FabtuneError(
+            f"{device} lost {dropped} of {tried} packets where {100 * path.loss:g}% were asked for: expected "
+            f"{math.ceil(fewest)} to {math.floor(most)}"
+        )
 
 
 def _place(namespace: str | None) -> str | None:
@@ -320,7 +341,7 @@ def _loss_words(path: EmulatedPath) -> str:
     percent = 100 * path.loss
     if path.loss_model == "random":
         return f"loss random {percent:g}%"
-    # Gilbert's model with bursts of three: leave the bad state with 1/3, enter it so that the share fits.
-    leave = 100 / 3
+    # Gilbert's model: leave the bad state so that bursts have their length, enter it so that the share fits.
+    leave = 100 / _BURST
     enter = path.loss * leave / (1 - path.loss)
     return f"loss gemodel {enter:g}% {leave:g}%"
