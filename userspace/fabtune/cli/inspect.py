@@ -19,7 +19,7 @@ from fabtune.tune.missing import missing, unseen
 
 # The rest is imported by the verb that needs it, which keeps the others quick (tests/unit/test_startup.py).
 if TYPE_CHECKING:
-    from fabtune.lint.rule import Hazard, ToldPath
+    from fabtune.lint.rule import Hazard, ToldPath, Unasked
     from fabtune.tune.logins import LoginPreview
 
 
@@ -142,9 +142,9 @@ def _show_target(facts: Facts) -> None:
 
 
 def run_lint(args: argparse.Namespace) -> int:
-    """Print every hazard; exit 3 if one is more than a notice, 5 if there may be some that it cannot see."""
+    """Print every hazard; exit 3 if one is more than a notice, 5 if there may be some that it cannot see or tell."""
     from fabtune.lint.hazards import lint
-    from fabtune.lint.rule import SEVERITIES
+    from fabtune.lint.rule import SEVERITIES, Unasked
     from fabtune.tune import path_choice
 
     if args.file and args.netns:
@@ -152,19 +152,22 @@ def run_lint(args: argparse.Namespace) -> int:
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     planned = () if args.file else _planned(args.netns)
-    findings = lint(facts, shipped_catalog(), path_choice.choose(facts, rtt_ms, rate), planned)
+    path, half = path_choice.choose(facts, rtt_ms, rate), path_choice.half(facts, rtt_ms, rate)
+    gaps: list[Unasked] = []
+    findings = lint(facts, shipped_catalog(), path, planned, half=half, unasked=gaps.append)
     hidden = "" if args.file else unseen()
     with console.reader_may_leave():
         if args.json:
             told = {"unseen": hidden} if hidden else {}
-            table.print_json({"host": facts.host.name, **told, "findings": [one.as_json() for one in findings]})
+            found, left = [one.as_json() for one in findings], [one.as_json() for one in gaps]
+            table.print_json({"host": facts.host.name, **told, "findings": found, "unasked": left})
         else:
-            _show_findings(findings)
+            _show_findings(findings, gaps)
     if hidden:
         console.say(f"fabtune: {hidden}: sudo fabtune lint")
     if any(one.severity != SEVERITIES[-1] for one in findings):
         return ExitCode.DRIFT
-    return ExitCode.CANNOT_TELL if hidden else ExitCode.DONE
+    return ExitCode.CANNOT_TELL if hidden or gaps else ExitCode.DONE
 
 
 def _planned(netns: str) -> "list[ToldPath]":
@@ -183,15 +186,23 @@ def _planned(netns: str) -> "list[ToldPath]":
     return []
 
 
-def _show_findings(findings: "list[Hazard]") -> None:
+def _show_findings(findings: "list[Hazard]", gaps: "list[Unasked]") -> None:
     from fabtune.lint.rule import SEVERITIES
 
     for one in findings:
         table.paragraph(f"{one.severity}: {one.rule} ({one.device})")
         for label, text in (("seen", one.evidence), ("so", one.consequence), ("fix", one.fix)):
             table.labelled(f"    {label}", text, 10)
+    for why in dict.fromkeys(one.why for one in gaps):
+        mine = [one for one in gaps if one.why == why]
+        table.paragraph(f"not asked: {', '.join(sorted({one.rule for one in mine}))}")
+        table.labelled("    why", why, 11)
+        for gap in mine:
+            if gap.known:
+                table.labelled("    known", f"{gap.device}: {gap.known}", 11)
     counts = [f"{sum(one.severity == severity for one in findings)} {severity}" for severity in SEVERITIES]
-    print(f"{units.counted(len(findings), 'finding')}: {', '.join(counts)}")
+    unasked = f"; {units.counted(len({one.rule for one in gaps}), 'rule')} not asked" if gaps else ""
+    print(f"{units.counted(len(findings), 'finding')}: {', '.join(counts)}{unasked}")
 
 
 def run_negotiate(args: argparse.Namespace) -> int:

@@ -3,14 +3,15 @@
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from fabtune.catalog.tunable import Catalog
 from fabtune.facts.collect import Facts
 from fabtune.lint import rules as package
-from fabtune.lint.rule import SEVERITIES, Hazard, Rule, Scene, ToldPath
+from fabtune.lint.rule import SEVERITIES, Hazard, Rule, Scene, ToldPath, Unasked
 from fabtune.model.path import NetworkPath
+from fabtune.tune.path_choice import HalfPath
 
 
 @cache
@@ -21,9 +22,25 @@ def rules() -> tuple[Rule, ...]:
     return tuple(one for module in modules for one in vars(module).values() if isinstance(one, Rule))
 
 
-def lint(facts: Facts, catalog: Catalog, path: NetworkPath | None, planned: Sequence[ToldPath] = ()) -> list[Hazard]:
-    """Return what every rule finds, worst first; `planned` are the paths that what is in force was planned for."""
+def lint(
+    facts: Facts,
+    catalog: Catalog,
+    path: NetworkPath | None,
+    planned: Sequence[ToldPath] = (),
+    *,
+    half: HalfPath | None = None,
+    unasked: Callable[[Unasked], None] = lambda _: None,
+) -> list[Hazard]:
+    """Return what every rule finds, worst first; `planned` are the paths that what is in force was planned for.
+
+    `half` is what is known where the path is not; `unasked` is told of what could not be asked without it.
+    """
     told = () if path is None else (ToldPath("the path given", path.rtt_s * 1e3, 8 * path.rate_bytes_per_s),)
-    scene = Scene(facts, catalog, path, (*told, *planned))
-    found = [hazard for one in rules() for hazard in one.check(scene)]
+    scene = Scene(facts, catalog, path, (*told, *planned), half)
+    found: list[Hazard] = []
+    for answer in (answer for one in rules() for answer in one.check(scene)):
+        if isinstance(answer, Hazard):
+            found.append(answer)
+        else:
+            unasked(answer)
     return sorted(found, key=lambda hazard: (SEVERITIES.index(hazard.severity), hazard.rule, hazard.device))

@@ -6,7 +6,8 @@
         ...
         yield case(reading, name=name, value=value)
 
-The three texts are format strings over the values of a case.  A predicate that lacks a fact yields nothing.
+The three texts are format strings over the values of a case.  A predicate that lacks a fact yields nothing, but for the
+path: without it most is not known, and a device that it would have been held against is a `gap`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,7 @@ from fabtune.facts.collect import Facts, Reading
 from fabtune.host.sessions import Session
 from fabtune.model.full_queue import IO_BYTES
 from fabtune.model.path import NetworkPath
+from fabtune.tune.path_choice import HalfPath
 
 # Worst first: may lose data or access; costs throughput or stalls; worth knowing.
 SEVERITIES = ("danger", "warning", "notice")
@@ -41,6 +43,20 @@ class Hazard:
 
 
 @dataclass(frozen=True)
+class Unasked:
+    """A rule that could not be asked about one device: why, and what is `known` of it all the same."""
+
+    rule: str
+    device: str
+    why: str
+    known: str
+
+    def as_json(self) -> dict[str, str]:
+        """Return it with stable keys."""
+        return {"hazard": self.rule, "device": self.device, "why": self.why, "known": self.known}
+
+
+@dataclass(frozen=True)
 class ToldPath:
     """What somebody said of the path, and to whom: `told` names that."""
 
@@ -59,6 +75,13 @@ class Scene:
     catalog: Catalog
     path: NetworkPath | None
     told: tuple[ToldPath, ...] = ()
+    # What is known of a path that is not known whole.
+    half: HalfPath | None = None
+
+    def gap(self, reading: Reading, why: str = "", known: str = "") -> "Gap":
+        """Return that the path of what was read is not known; by itself because the host's is not."""
+        lacks = self.half.lacks if self.half else "round trip or rate unknown: give --rtt and --rate"
+        return Gap(reading.device.label, why or lacks, known)
 
     @property
     def io_bytes(self) -> float:
@@ -110,7 +133,16 @@ class Case:
     values: Mapping[str, float | str]
 
 
-Predicate = Callable[[Scene], Iterator[Case]]
+@dataclass(frozen=True)
+class Gap:
+    """One device of which a predicate lacks the path: why, and what is `known` of it all the same."""
+
+    device: str
+    why: str
+    known: str
+
+
+Predicate = Callable[[Scene], Iterator[Case | Gap]]
 
 
 def case(device: Reading | str, **values: float | str) -> Case:
@@ -133,9 +165,12 @@ class Rule:
     predicate: Predicate
     example: Mapping[str, str]
 
-    def check(self, scene: Scene) -> Iterator[Hazard]:
-        """Yield what the rule finds."""
+    def check(self, scene: Scene) -> Iterator[Hazard | Unasked]:
+        """Yield what the rule finds, and where it could not be asked."""
         for one in self.predicate(scene):
+            if isinstance(one, Gap):
+                yield Unasked(self.id, one.device, one.why, one.known)
+                continue
             seen, so, fix = (text.format_map(one.values) for text in (self.seen, self.so, self.fix))
             yield Hazard(self.id, self.severity, one.device, seen, so, fix)
 

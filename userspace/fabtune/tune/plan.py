@@ -16,6 +16,7 @@ from fabtune.model import formula
 from fabtune.model.device import Device
 from fabtune.model.document import Json
 from fabtune.model.path import NetworkPath
+from fabtune.tune.path_choice import what_is_missing
 
 # What a row is: to be written, right already, better already, not possible here, not readable,
 # wanted only under a condition that does not hold, without a device to hold it, or left alone for somebody's sake.
@@ -324,15 +325,9 @@ class _PathNeededError(InputError):
 def _what_is_missing(facts: Facts) -> str:
     """Return which half of the path this host does not tell, and how to give it."""
     # Where both are unknown here, one of them may have been given: asking for both is never wrong.
-    speeds = any(nic.speed_bit_per_s for nic in facts.nics)
-    if facts.sockets:
-        return "rate unknown: no NIC tells its speed; give --rate, such as --rate 1gbit, or let --rate measure find it"
-    if speeds:
-        return "round trip unknown: no live session tells it; give --rtt, such as --rtt 50ms"
-    return (
-        "round trip and rate unknown: no live session tells the one, no NIC the other; give --rtt and --rate, "
-        "such as --rtt 50ms --rate 1gbit"
-    )
+    has_rtt = bool(facts.sockets)
+    lacks = what_is_missing(has_rtt, any(nic.speed_bit_per_s for nic in facts.nics))
+    return f"{lacks}, or let --rate measure find it" if has_rtt else lacks
 
 
 def _evaluate(text: str, entry: Entry, variables: Mapping[str, float]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fabtune.host.sessions import Connections
 from fabtune.host.sockets import TcpSocket
-from fabtune.lint.rule import MIB, Case, Scene, case, rule
+from fabtune.lint.rule import MIB, Case, Gap, Scene, case, rule
 from fabtune.lint.ways import nics_by_address
 from fabtune.model import capacity
 from fabtune.model.address import canonical
@@ -44,17 +44,30 @@ def window_clamped(scene: Scene) -> Iterator[Case]:
     fix="set iscsi.tcp_window to 0 and log in again (`fabtune apply wan`)",
     example={"iscsi.tcp_window": "524288"},
 )
-def window_locked(scene: Scene) -> Iterator[Case]:
+def window_locked(scene: Scene) -> Iterator[Case | Gap]:
     """A locked socket buffer is a fixed window each round trip (open-iscsi usr/io.c)."""
     clamp, paths = _clamp(scene), _Paths(scene)
     for reading, window in scene.numbers("iscsi.tcp_window"):
-        path = paths.of(reading.device) if window else None
-        if path is None or path.rtt_s <= 0:
+        if not window:
+            continue
+        granted = window if clamp is None else min(window, clamp)
+        path = paths.of(reading.device)
+        if path is None:
+            yield scene.gap(reading, paths.why_none, _ceiling(scene, window, granted, paths.rtt_s(reading.device)))
             continue
         rate, goodput = _most_bytes_per_s(scene, window, path), path.goodput_bytes_per_s
-        if rate < goodput:
-            granted = window if clamp is None else min(window, clamp)
+        if path.rtt_s > 0 and rate < goodput:
             yield case(reading, granted=granted, bdp=path.bdp_bytes, rate=rate / 1e6, goodput=goodput / 1e6)
+
+
+def _ceiling(scene: Scene, window: int, granted: int, rtt_s: float) -> str:
+    """Return what a locked window carries whatever the line's rate, '' where not even the round trip is known."""
+    if rtt_s <= 0:
+        return ""
+    most = _most_bytes_per_s(scene, window, NetworkPath(rtt_s, math.inf))
+    return (
+        f"{granted} bytes locked: at most about {most / 1e6:.1f} MB/s at {rtt_s * 1e3:g} ms, whatever the line carries"
+    )
 
 
 def _most_bytes_per_s(scene: Scene, window: int, path: NetworkPath) -> float:
@@ -82,14 +95,28 @@ class _Paths:
         self._nics = nics_by_address(scene.facts)
         known_ms = [one.path_rtt_ms for one in sockets if one.path_rtt_ms]
         self._one = scene.path is None or all(alike(one, scene.path.rtt_s * 1e3) for one in known_ms)
+        # A round trip that was told, where no connection has one.
+        self._told_ms = (scene.half.rtt_ms or 0.0) if scene.half and not known_ms else 0.0
+
+    @property
+    def why_none(self) -> str:
+        """Why `of` found none, '' where the host's own path is not known."""
+        return "" if self._path is None else "no session of it tells which of this host's paths it has"
+
+    def rtt_s(self, record: Device) -> float:
+        """Return the round trip of the session of `record`, 0 where it is not known; it may be where no path is."""
+        return max((one.path_rtt_ms for one in self._found(record)), default=self._told_ms) / 1e3
 
     def of(self, record: Device) -> NetworkPath | None:
         """Return the path of the session of `record`, None where it is not known."""
-        found = [one for one in self._sessions.get(record.identity, ()) if one and one.path_rtt_ms]
+        found = self._found(record)
         if self._path is None or not found:
             # Where nothing says that there is another one it is the scene's.
             return self._path if self._one else None
         return max((self._over(one, self._path) for one in found), key=lambda path: path.bdp_bytes)
+
+    def _found(self, record: Device) -> list[TcpSocket]:
+        return [one for one in self._sessions.get(record.identity, ()) if one and one.path_rtt_ms]
 
     def _over(self, one: TcpSocket, path: NetworkPath) -> NetworkPath:
         """Return `path` where that of a connection is no shorter, and its NIC no slower."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from fabtune.host import tree
-from fabtune.lint.rule import Case, Scene, case, rule
+from fabtune.lint.rule import Case, Gap, Scene, case, rule
 from fabtune.model.full_queue import JOINED, leaves_s, most_requests
 from fabtune.model.path import NetworkPath
 
@@ -48,10 +48,8 @@ def _gives_up_s(scene: Scene) -> int:
     fix="{fix}",
     example={"iscsi.noop_timeout": "2"},
 )
-def ping_timeout_short(scene: Scene) -> Iterator[Case]:
+def ping_timeout_short(scene: Scene) -> Iterator[Case | Gap]:
     """Pings wait behind the data in the same socket (drivers/scsi/libiscsi.c, iscsi_check_transport_timeouts)."""
-    if scene.path is None:
-        return
     usual_s = _gives_up_s(scene)
     commands: dict[str, int] = {}
     for session, _, given_s in scene.disks("block.timeout"):
@@ -62,6 +60,9 @@ def ping_timeout_short(scene: Scene) -> Iterator[Case]:
         if not timeout or timeout >= max(usual_s, commands.get(record, usual_s)):
             continue
         if not scene.number("iscsi.noop_interval", record):
+            continue
+        if scene.path is None:
+            yield scene.gap(reading)
             continue
         queue = scene.number("iscsi.queue_depth", record) or _QUEUE
         limit = _Limit(scene, scene.path, queue)
@@ -78,11 +79,12 @@ def ping_timeout_short(scene: Scene) -> Iterator[Case]:
     fix="{fix}",
     example={"block.timeout": "2"},
 )
-def scsi_timeout_short(scene: Scene) -> Iterator[Case]:
+def scsi_timeout_short(scene: Scene) -> Iterator[Case | Gap]:
     """A SCSI time limit shorter than a full queue takes aborts commands that are merely waiting."""
-    if scene.path is None:
-        return
     for _, reading, timeout in scene.disks("block.timeout"):
+        if scene.path is None:
+            yield scene.gap(reading)
+            continue
         queue = scene.number("block.queue_depth", reading.device.identity) or _QUEUE
         limit = _Limit(scene, scene.path, queue)
         if timeout < limit.needed_s:
@@ -130,13 +132,14 @@ def recovery_timeout_owner(scene: Scene) -> Iterator[Case]:
     fix="{fix}",
     example={"lio.dataout_timeout": "3"},
 )
-def dataout_timeout_short(scene: Scene) -> Iterator[Case]:
+def dataout_timeout_short(scene: Scene) -> Iterator[Case | Gap]:
     """At ERL 0 an expired dataout_timeout closes the connection (iscsi_target_erl1.c)."""
-    if scene.path is None:
-        return
     for reading, timeout in scene.numbers("lio.dataout_timeout"):
         depth = scene.number("lio.cmdsn_depth", reading.device.identity)
         if depth is None:
+            continue
+        if scene.path is None:
+            yield scene.gap(reading)
             continue
         limit = _Limit(scene, scene.path, depth, round_trips=2)
         if timeout < limit.needed_s:
