@@ -20,6 +20,8 @@ FORMS = ("value", "at_least", "at_most")
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
 HOST_VARIABLES = ("mtu", "memory", "cpus", "sessions", "page", "by_connection")
 WORDS = ("max", "auto", "default")
+# The scopes of which each device belongs to certain sessions, and so to a path.
+OF_A_PATH = ("route", "record", "session", "block")
 # The profile that is made of the vocabulary's own defaults, and where these are the same on every host.
 DEFAULT = "default"
 _DEFAULTS_OF = {
@@ -39,6 +41,7 @@ class _EntryTable:
     at_least: Value | None = None
     at_most: Value | None = None
     when: str | None = None
+    own_path: bool = False
     why: str = ""
     drop: bool = False
 
@@ -65,7 +68,10 @@ class _ProfileTable:
 
 @dataclass(frozen=True)
 class Entry:
-    """One wanted value: a form (`value`, `at_least`, `at_most`), its value or formula, and the reason."""
+    """One wanted value: a form (`value`, `at_least`, `at_most`), its value or formula, and the reason.
+
+    With `own_path` it is for sessions of the planned path alone, where this host has others.
+    """
 
     tunable: Tunable
     form: str
@@ -73,6 +79,7 @@ class Entry:
     why: str
     when: str
     where: str
+    own_path: bool = False
 
 
 @dataclass(frozen=True)
@@ -300,9 +307,13 @@ def _entry(tunable: Tunable, raw: object, where: str, variables: Mapping[str, fl
     ((form, wanted),) = forms.items()
     if form != "value" and tunable.type != "int":
         raise InputError(f"{where}: '{form}' needs a number, and {tunable.name} is {tunable.type}; use 'value'")
+    if data.own_path and tunable.scope not in OF_A_PATH:
+        raise InputError(
+            f"{where}: key 'own_path': {tunable.name} has the scope '{tunable.scope}', allowed: {', '.join(OF_A_PATH)}"
+        )
     if data.when is not None:
         _check_formula(data.when, variables, f"{where}: when")
-    entry = Entry(tunable, form, wanted, data.why, data.when or "", where)
+    entry = Entry(tunable, form, wanted, data.why, data.when or "", where, data.own_path)
     if form == "value" and isinstance(wanted, str) and wanted in dict(tunable.words):
         return replace(entry, wanted=dict(tunable.words)[wanted])
     if isinstance(wanted, str) and wanted in WORDS:

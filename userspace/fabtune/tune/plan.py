@@ -44,6 +44,8 @@ class Row:
     share: str = ""
     # Of what is given to connections: the other ends of those that live, by address; None for all else.
     peers: tuple[str, ...] | None = None
+    # Whether it is for sessions of the planned path alone.
+    own_path: bool = False
 
     @property
     def touches(self) -> str:
@@ -184,7 +186,7 @@ def _stricter(first: Row, second: Row) -> Row:
 
 def _rows(entry: Entry, role: str, facts: Facts, variables: Mapping[str, float]) -> Iterable[Row]:
     tunable = entry.tunable
-    row = Row(tunable, role, None, None, None, NOT_NEEDED, entry.why, form=entry.form)
+    row = Row(tunable, role, None, None, None, NOT_NEEDED, entry.why, form=entry.form, own_path=entry.own_path)
     if entry.when and not _evaluate(entry.when, entry, variables):
         yield replace(row, note=f"only when {entry.when}")
         return

@@ -101,6 +101,7 @@ class _RowTable:
     why: _Line = ""
     note: _Line = ""
     peers: tuple[_Line, ...] | None = omitted()
+    own_path: bool = omitted(False)
 
 
 @attrs.frozen
@@ -281,7 +282,7 @@ def _row_table(row: Row) -> _RowTable:
     return _RowTable(
         row.tunable.name, row.role, row.state, row.form,
         _DeviceTable(row.device.identity, row.device.label) if row.device else None,
-        row.now, row.wanted, " ".join(row.why.split()), " ".join(row.note.split()), row.peers,
+        row.now, row.wanted, " ".join(row.why.split()), " ".join(row.note.split()), row.peers, row.own_path,
     )  # fmt: skip
 
 
@@ -373,4 +374,7 @@ def _row(item: object, catalog: Catalog, where: str) -> Row:
             wanted = tunable.native(tunable.check(tunable.parse(wanted), where))
         elif not tunable.same(now, wanted):
             raise InputError(f"{where}: state '{state}', but now is {now[:60]!r} and wanted {wanted[:60]!r}")
-    return Row(tunable, data.role, device, now, wanted, state, data.why, data.note, data.form, peers=data.peers)
+    return Row(
+        tunable, data.role, device, now, wanted, state, data.why, data.note, data.form, peers=data.peers,
+        own_path=data.own_path,
+    )  # fmt: skip

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Whom a pace holds back: a portal's connections, or a NIC's, may go by several paths, and be several hosts'.
+"""Whom else what is wanted for one path concerns: sessions of a host may go by several, and be several hosts'.
 
 A pace is one path's rate.  What goes by another path would be held to it as well; so it is not given where that is
-known, nor where it cannot be told and this host is seen to have several paths.
+known, nor where it cannot be told and this host is seen to have several paths.  Other values of one path (`own_path`)
+are not given to the routes, disks and records of sessions that all are known to go by another; where it cannot be told
+they are given, and that is noted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fabtune.errors import FabtuneError
@@ -17,33 +19,38 @@ from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike, by_path
+from fabtune.tune.passing import Passing
 from fabtune.tune.path_choice import SITE_RTT_MS
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Plan, Row
 
 # What each limits, and the parameter by which the user answers for the others.
 _OVERRIDES = {"connection.pacing": "share_portal", "qdisc.maxrate": "share_nic"}
+_OF_A_PATH = "share_path"
 _PORTAL = "connection"
 # Behind whom it concerns besides.
 HELD_AS_WELL = "would be held to what these sessions showed; `fabtune apply wan --rate` gives all of them one rate"
 
 
 def spare_others(plan: Plan, facts: Facts) -> None:
-    """Note in the rows of `plan` whose connections they are of, and refuse a pace that is not of their path's."""
-    plan.overrides = tuple(sorted(name for name in _OVERRIDES.values() if plan.parameters.get(name)))
+    """Note in the rows of `plan` whose connections they are of, and refuse those that are not of their path's."""
+    overrides = (*_OVERRIDES.values(), _OF_A_PATH)
+    plan.overrides = tuple(sorted(name for name in overrides if plan.parameters.get(name)))
     planned_ms = plan.path.rtt_s * 1e3 if plan.path else None
-    known = {facts.netns: _Known(facts.sockets, planned_ms)}
+    routes = [row.device for row in plan.rows if row.device and row.device.scope == "route"]
+
+    def look(netns: str, around: Facts | HostSnapshot) -> _Known:
+        mine = (one for one in routes if one.where.get("netns", "") == netns)
+        return _Known(around.sockets, planned_ms, Passing(around.sockets, around.sessions, mine))
+
+    known = {facts.netns: look(facts.netns, facts)}
     for index, row in enumerate(plan.rows):
-        if row.state != CHANGE or row.device is None or not _is_of_connections(row):
+        if row.state != CHANGE or row.device is None or not (row.own_path or _is_of_connections(row)):
             continue
         netns = row.device.where.get("netns", "")
         if netns not in known:
-            known[netns] = _Known(HostSnapshot(netns).sockets, planned_ms)
-        mine = known[netns].passing(row.device)
-        row = replace(row, peers=tuple(sorted({canonical(one.remote) for one in mine})))
-        unless = _OVERRIDES.get(row.tunable.name, "")
-        if unless and not plan.parameters.get(unless) and not row.rises and (why := known[netns].why_held(mine)):
-            row = replace(row, state=REFUSED, note=f"{why}; --set {unless}=1 overrides")
-        plan.rows[index] = row
+            known[netns] = look(netns, HostSnapshot(netns))
+        judge = known[netns].of_its_path if row.own_path else known[netns].paced
+        plan.rows[index] = judge(row, row.device, plan.parameters)
 
 
 def _is_of_connections(row: Row) -> bool:
@@ -53,8 +60,8 @@ def _is_of_connections(row: Row) -> bool:
 class _Known:
     """Storage's connections of one namespace, and the round trip in ms of the path that is planned for."""
 
-    def __init__(self, sockets: Sequence[TcpSocket], planned_ms: float | None) -> None:
-        self._sockets = sockets
+    def __init__(self, sockets: Sequence[TcpSocket], planned_ms: float | None, passing: Passing) -> None:
+        self._sockets, self._passing = sockets, passing
         self._to: dict[tuple[str, int], list[TcpSocket]] = {}
         for one in sockets:
             self._to.setdefault((canonical(one.remote), one.remote_port), []).append(one)
@@ -66,7 +73,36 @@ class _Known:
         """Tell whether a connection stays within a site where a wide-area path is planned for."""
         return rtt_ms <= SITE_RTT_MS < self._planned_ms and not alike(rtt_ms, self._planned_ms)
 
-    def passing(self, device: Device) -> list[TcpSocket]:
+    def paced(self, row: Row, device: Device, parameters: Mapping[str, float]) -> Row:
+        """Return `row` with the other ends of its connections, refused where it is a pace of another path's."""
+        mine = self._connections_of(device)
+        row = replace(row, peers=tuple(sorted({canonical(one.remote) for one in mine})))
+        unless = _OVERRIDES.get(row.tunable.name, "")
+        if unless and not parameters.get(unless) and not row.rises and (why := self._why_held(mine)):
+            return replace(row, state=REFUSED, note=f"{why}; --set {unless}=1 overrides")
+        return row
+
+    def of_its_path(self, row: Row, device: Device, parameters: Mapping[str, float]) -> Row:
+        """Return `row`, refused where all whose it is go by another path, else with what else it is for."""
+        if not self._several or parameters.get(_OF_A_PATH):
+            return row
+        mine_ms = sorted(self._passing.rtts_ms(device))
+        strange_ms = [one for one in mine_ms if one and not alike(one, self._planned_ms)]
+        has = f"a session with a round trip of {strange_ms[0]:.3g} ms uses it" if strange_ms else ""
+        if strange_ms and len(strange_ms) == len(mine_ms):
+            unless = f"; --set {_OF_A_PATH}=1 overrides" if _OF_A_PATH in parameters else ""
+            return replace(row, state=REFUSED, note=f"{has}, and this is for a {self._way}{unless}")
+        if not mine_ms or not any(one and alike(one, self._planned_ms) for one in mine_ms):
+            has = f"it is not known whether a session of the {self._way} uses it, and this host has another"
+        elif strange_ms:
+            has += ", too"
+        return replace(row, note="; ".join(filter(None, (row.note, has))))
+
+    @property
+    def _way(self) -> str:
+        return f"path of {self._planned_ms:.3g} ms"
+
+    def _connections_of(self, device: Device) -> list[TcpSocket]:
         """Return the connections of a portal, or those that leave through a NIC."""
         where = device.where
         if device.scope != _PORTAL:
@@ -78,7 +114,7 @@ class _Known:
         served = (one for one in self._sockets if one.local_port == port)
         return [one for one in served if address in (canonical(one.local), *EVERY)]
 
-    def why_held(self, mine: Iterable[TcpSocket]) -> str:
+    def _why_held(self, mine: Iterable[TcpSocket]) -> str:
         """Return why a pace of the planned path may hold `mine` back, '' where nothing says so.
 
         People tell a round trip roughly, and a queue makes it longer: where there is one path it is the one meant.
@@ -88,14 +124,10 @@ class _Known:
         mine_ms = sorted(one.path_rtt_ms for one in mine)
         other_ms = next((one for one in mine_ms if one and not alike(one, self._planned_ms)), None)
         if other_ms is not None:
-            return (
-                f"a connection with a round trip of {other_ms:.3g} ms would be held to the rate of a path of "
-                f"{self._planned_ms:.3g} ms"
-            )
+            return f"a connection with a round trip of {other_ms:.3g} ms would be held to the rate of a {self._way}"
         if mine_ms and all(mine_ms):
             return ""
-        way = f"the path of {self._planned_ms:.3g} ms"
-        return f"it is not known whether its connections go by {way}, and this host has another"
+        return f"it is not known whether its connections go by the {self._way}, and this host has another"
 
 
 def others(row: Row, seen: Iterable[Observation]) -> str:

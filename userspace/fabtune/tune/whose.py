@@ -33,8 +33,7 @@ def _key(device: Device | None) -> _Key:
         case "record" | "session":
             return _session_key(names)
         case "block":
-            # People call a device on top of disks by another name than the kernel.
-            return "block", device.where.get("directory", "").rpartition("/")[2] or device.label
+            return "block", block_name(device)
         case "nic":
             # What it lies on its own host alone knows; a plan of another has no NICs but those that storage uses.
             return ("nic", device.label) if device.where else _EVERYBODY
@@ -42,7 +41,7 @@ def _key(device: Device | None) -> _Key:
             role, address, port, _ = portals.parts(device)
             return device.scope, role, address, str(port)
         case "route":
-            return device.scope, _network(device), device.label.partition(" dev ")[2].partition(" ")[0]
+            return device.scope, destination(device), device.label.partition(" dev ")[2].partition(" ")[0]
         case "backstore":
             return ()
         case scope if targets.of_scope(scope):
@@ -66,13 +65,18 @@ def is_known(device: Device | None) -> bool:
     return bool(_key(device))
 
 
-def _network(device: Device) -> str:
+def block_name(device: Device) -> str:
+    """Return what the kernel calls a block device: people call one on top of disks by another name."""
+    return device.where.get("directory", "").rpartition("/")[2] or device.label
+
+
+def destination(device: Device) -> str:
     """Return a route's destination as a network, '' for none; of one without its host the gateway tells the family."""
-    destination, gateway, *_ = f"{device.identity},".split(",")
-    if destination == "default":
+    named, gateway, *_ = f"{device.identity},".split(",")
+    if named == "default":
         return "::/0" if device.where.get("family") == "-6" or ":" in gateway else "0.0.0.0/0"
     try:
-        return str(ipaddress.ip_network(destination, strict=False))
+        return str(ipaddress.ip_network(named, strict=False))
     except ValueError:
         return ""
 
