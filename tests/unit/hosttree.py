@@ -55,7 +55,7 @@ def make(root: Path, sessions: int = 0, tpgs: int = 0) -> Path:
     for name, value in SYSCTLS.items():
         put(root / "proc/sys" / name, value)
     put(root / "proc/meminfo", "MemTotal:       16777216 kB")
-    put(root / "etc/os-release", "ID=debian")
+    put(root / "usr/lib/os-release", "ID=debian")
     for number in range(1, sessions + 1):
         _session(root / "sys", number)
     for number in range(1, tpgs + 1):

@@ -26,6 +26,7 @@ SUSE = 'ID="opensuse-leap"\nID_LIKE="suse opensuse"\n'
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return /etc/os-release of a host on which nothing is installed."""
     hosttree.make(tmp_path)
+    (tmp_path / "usr/lib/os-release").unlink()
     hosttree.enter(tmp_path, monkeypatch)
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
     return tmp_path / "etc/os-release"
@@ -62,7 +63,6 @@ def test_where_dnf_installs_its_packages_names_are_told(system: Path, release: s
 
 @pytest.mark.parametrize("release", [SUSE, "", None])
 def test_elsewhere_the_program_alone_is_named(system: Path, release: str | None) -> None:
-    system.unlink()
     if release is not None:
         hosttree.put(system, release)
     assert {one.remedy for one in PROGRAMS} == {f"install {one.name}" for one in PROGRAMS}
@@ -73,7 +73,6 @@ def test_elsewhere_the_program_alone_is_named(system: Path, release: str | None)
 
 
 def test_a_system_that_says_who_it_is_under_usr_is_heard(system: Path) -> None:
-    system.unlink()
     hosttree.put(system.parents[1] / "usr/lib/os-release", FEDORA)
     assert packages.command(system.parent, ("iscsiadm", "open-iscsi")) == "dnf install iscsi-initiator-utils"
 

@@ -91,7 +91,7 @@ def _installer(etc):
     # type: (Path) -> str
     """Return what installs packages, '' where that is not known."""
     said = {}
-    for path in (etc / "os-release", etc / "../usr/lib/os-release"):
+    for path in (etc / "os-release", etc.parent / "usr/lib/os-release"):
         try:
             said = dict(line.partition("=")[::2] for line in path.read_text(errors="replace").splitlines())
             break
