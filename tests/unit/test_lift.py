@@ -25,8 +25,9 @@ from fabtune.host.sessions import live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.look import Look
 from fabtune.measure.looked import Looked
+from fabtune.model.beside_seen import BesideSeen
 from fabtune.model.device import Device
-from fabtune.model.observation import BesideSeen, Observation
+from fabtune.model.observation import Observation
 from fabtune.model.path import NetworkPath
 from fabtune.tune import journal, lift, path_choice, reconnect
 from fabtune.tune.apply import apply

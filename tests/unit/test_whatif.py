@@ -18,8 +18,9 @@ from fabtune.measure import look
 from fabtune.measure.beside import Beside, Moved
 from fabtune.measure.looked import Looked
 from fabtune.model import typed
+from fabtune.model.beside_seen import BesideSeen
 from fabtune.model.foretell import Foretold, foretell, of_one_line
-from fabtune.model.observation import BesideSeen, Observation
+from fabtune.model.observation import Observation
 from fabtune.tune import journal, lift
 from fabtune.tune.asked import asked
 from fabtune.why import words

@@ -11,7 +11,8 @@ import pytest
 from fabtune.cli import whatif
 from fabtune.measure import look
 from fabtune.model import typed
-from fabtune.model.observation import BackstoreSeen, BesideSeen, Observation
+from fabtune.model.beside_seen import BesideSeen
+from fabtune.model.observation import BackstoreSeen, Observation
 from fabtune.tune import lift
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged

@@ -8,11 +8,11 @@ from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host.nics import Nic
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.one_path import alike
+from fabtune.model.path import TOO_MUCH
 from fabtune.tune import journal
 from fabtune.tune.planned_paths import longest_ms, planned_for
 from fabtune.tune.transaction import Transaction
 from fabtune.why.limiters.line import OURS
-from fabtune.why.summing_up import TOO_MUCH
 
 
 def _seen_here() -> tuple[list[Transaction], list[TcpSocket], list[Nic]]:

@@ -121,8 +121,7 @@ class View:
 
         It shows while a queue stands on the path.
         """
-        found = [one.queued_bytes_per_s for one in self.lossy]
-        return max((self.on_the_wire(one) for one in found if one), default=None)
+        return max((self.on_the_wire(rate) for one in self.lossy if (rate := one.queued_bytes_per_s)), default=None)
 
     @property
     def sawtooth(self) -> bool:
@@ -292,7 +291,8 @@ class View:
             f"{told} lost what did not fit into its queue at {shown_bit_per_s / 1e6:.1f} Mb/s: others have the "
             "rest, or it is not the line's rate"
             for way, told in self._told
-            if shown_bit_per_s < OURS * 8 * (self._of(way).rate_bytes_per_s or 0.0)
+            if max(shown_bit_per_s, self.on_the_wire(way.together_bytes_per_s))
+            < OURS * 8 * (self._of(way).rate_bytes_per_s or 0.0)
         ]
 
     @property
@@ -312,8 +312,7 @@ class View:
 def _rate_doubt(way: Judged, told: str) -> str:
     if way.first.limiter != COMPETING.name:
         return ""
-    moves = f"{8 * way.bytes_per_s / 1e6:.1f} Mb/s"
-    return f"{told} has a queue while {way.device} moves {moves}: others have the rest, or it is not the line's rate"
+    return f"{told} has a queue while {words.moves(way)}: others have the rest, or it is not the line's rate"
 
 
 def _is_paced(way: Judged, seen: Observation) -> bool:

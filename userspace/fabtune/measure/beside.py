@@ -9,7 +9,9 @@ from fabtune.host.socket_samples import SocketSampler
 from fabtune.host.sockets import TcpSocket
 from fabtune.measure.disk_look import DiskLook
 from fabtune.measure.ends import nic_of, way_of
-from fabtune.model.observation import WAYS, BesideSeen
+from fabtune.model.address import canonical
+from fabtune.model.beside_seen import BesideSeen
+from fabtune.model.observation import WAYS
 from fabtune.model.one_path import by_path
 
 # So many are named.
@@ -18,13 +20,17 @@ _NAMED = 3
 
 @attrs.frozen
 class Moved:
-    """What one disk moved, in bytes/s by direction: by which NIC ('' where it is not known), session and round trip."""
+    """What one disk moved, in bytes/s by direction: by which NIC, session and round trip, to or from which address.
+
+    NIC and address (`peer`) are '' where they are not known.
+    """
 
     disk: str
     nic: str
     bearer: str
     bytes_per_s: Mapping[str, float]
     rtt_ms: float | None = None
+    peer: str = ""
 
 
 class OtherDisks:
@@ -56,10 +62,15 @@ class OtherDisks:
             Moved(
                 disk.name, nics[way_of(socket)] if socket else "", bearer,
                 {way: count / elapsed_s for way, count in disk.moved_bytes().items()},
-                rtts_ms.get(socket) if socket else None,
+                rtts_ms.get(socket) if socket else None, peer_of(socket),
             )
             for disk, bearer, socket in busy
         ]  # fmt: skip
+
+
+def peer_of(socket: TcpSocket | None) -> str:
+    """Return the address that a connection leads to, '' without one."""
+    return canonical(socket.remote) if socket else ""
 
 
 def _rtts_ms(connections: Collection[TcpSocket]) -> dict[TcpSocket, float]:
@@ -80,8 +91,7 @@ class Beside:
         of_session: dict[str, list[Moved]] = {}
         for one in every:
             if any(one.bytes_per_s.values()):
-                # Of what leaves by an unknown NIC only the session is known.
-                of_nic.setdefault(one.nic or f" {one.bearer}", []).append(one)
+                of_nic.setdefault(_nic(one), []).append(one)
                 of_session.setdefault(one.bearer, []).append(one)
         self._path: dict[str, int] = {}
         self._paths: list[list[Moved]] = []
@@ -91,6 +101,13 @@ class Beside:
                 self._paths.append(sorted(path, key=lambda one: -sum(one.bytes_per_s.values())))
         self._sums = [_summed(path) for path in self._paths]
         self._of_session = {bearer: _summed(disks) for bearer, disks in of_session.items()}
+        self._of_nic = {nic: _summed(disks) for nic, disks in of_nic.items()}
+        self._of_host = _summed([one for disks in of_nic.values() for one in disks])
+        of_peer: dict[tuple[int, str], list[Moved]] = {}
+        for number, disks in enumerate(self._paths):
+            for one in disks:
+                of_peer.setdefault((number, one.peer), []).append(one)
+        self._of_peer = {which: _summed(disks) for which, disks in of_peer.items()}
 
     def of(self, mine: Moved) -> BesideSeen:
         """Return what the others of `mine`'s path and session moved."""
@@ -99,7 +116,16 @@ class Beside:
             return BesideSeen((), {}, {})
         near = (one.disk for one in self._paths[path][: _NAMED + 1] if one.disk != mine.disk)
         of_session = _less(self._of_session[mine.bearer], mine)
-        return BesideSeen(tuple(near)[:_NAMED], _less(self._sums[path], mine), of_session)
+        of_peer = _less(self._of_peer[path, mine.peer], mine) if mine.peer else {}
+        return BesideSeen(
+            tuple(near)[:_NAMED], _less(self._sums[path], mine), of_session, of_peer,
+            _less(self._of_nic[_nic(mine)], mine), _less(self._of_host, mine),
+        )  # fmt: skip
+
+
+def _nic(one: Moved) -> str:
+    # Of what leaves by an unknown NIC only the session is known.
+    return one.nic or f" {one.bearer}"
 
 
 def _summed(disks: Sequence[Moved]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from fabtune.host.sockets import TcpSocket
 from fabtune.host.srp import SrpLogin
 from fabtune.measure.away import AwayEnd
 from fabtune.measure.beat import off_beat, wait_for_others
-from fabtune.measure.beside import Beside, Moved, OtherDisks
+from fabtune.measure.beside import Beside, Moved, OtherDisks, peer_of
 from fabtune.measure.connection_group import ConnectionGroup, end_place
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now, host_number
 from fabtune.measure.looked import Looked, chosen
@@ -174,6 +174,7 @@ class Look:
             Moved(
                 seen.device, seen.initiator.nic.name if seen.initiator.nic else "", one.bearer,
                 {way: moved.moved_bytes / seen.disk.elapsed_s for way, moved in seen.disk.ways.items()}, seen.rtt_ms,
+                peer_of(one.socket),
             )
             for one, seen in zip(self._looked, found, strict=True)
         ]  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import attrs
 
+from fabtune.model.beside_seen import BesideSeen
 from fabtune.model.path import Bursts, NetworkPath, header_bytes, sendable_bytes
 from fabtune.model.typed import at_least, one_of_words
 
@@ -284,20 +285,6 @@ class SessionSeen:
     def is_up(self) -> bool:
         """Whether it is logged in, or nobody tells (SRP's ports run)."""
         return self.state in ("", "LOGGED_IN", "running")
-
-
-@attrs.frozen
-class BesideSeen:
-    """What the other disks moved whose data goes the same way, in bytes/s by direction; `disks` are the busiest.
-
-    The same way is: by the same NIC, and with about the same round trip.
-
-    `session_bytes_per_s` is the part of it that the same session carried.
-    """
-
-    disks: tuple[str, ...]
-    bytes_per_s: Mapping[str, float]
-    session_bytes_per_s: Mapping[str, float]
 
 
 @attrs.frozen

@@ -11,6 +11,10 @@ _OVER_IPV4, _OVER_IPV6 = 52, 72
 MATHIS, SANDIAS = 1.22, 0.7
 # From this share of a bound on a change gains nothing that could be measured.
 _AT_BOUND = 0.97
+# What may pass of a rate, within what samples are off.
+TOO_MUCH = 1.02
+# Beyond this round trip some link that this host does not see is likely to be the slowest.
+SITE_RTT_MS = 2.0
 # What a packet takes of a link beside itself: on real Ethernet header 14, checksum 4, preamble 8 and gap 12;
 # of a rate that netem or another shaper of Linux keeps the header alone.
 ETHERNET_FRAMING, LINUX_FRAMING = 38, 14

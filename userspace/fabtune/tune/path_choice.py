@@ -8,10 +8,7 @@ from fabtune.errors import InputError
 from fabtune.facts import train
 from fabtune.facts.collect import Facts
 from fabtune.model.address import canonical
-from fabtune.model.path import NetworkPath, header_bytes
-
-# Beyond this round trip some link that this host does not see is likely to be the slowest.
-SITE_RTT_MS = 2.0
+from fabtune.model.path import SITE_RTT_MS, NetworkPath, header_bytes
 
 
 def choose(

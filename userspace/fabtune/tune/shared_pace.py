@@ -19,8 +19,8 @@ from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
 from fabtune.model.observation import INITIATOR, TARGET, Observation
 from fabtune.model.one_path import alike, by_path
+from fabtune.model.path import SITE_RTT_MS
 from fabtune.tune.passing import Passing
-from fabtune.tune.path_choice import SITE_RTT_MS
 from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Plan, Row
 
 # What each limits, and the parameter by which the user answers for the others.

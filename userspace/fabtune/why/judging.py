@@ -62,6 +62,10 @@ class Judged:
     session_bytes_per_s: float = 0.0
     # What the rest of a request's time passes behind, '' where that is not known.
     rest_behind: str = ""
+    # What this host's sessions carried over the line together, as far as that is known; and whose disks the others are,
+    # '' where they have no part that matters.
+    together_bytes_per_s: float = 0.0
+    shared_with: str = ""
 
     @property
     def first(self) -> Share:
@@ -71,7 +75,7 @@ class Judged:
     @property
     def at_the_bound(self) -> bool:
         """Whether the line carries so much that no setting gains anything worth a change."""
-        carried = max(self.bytes_per_s, self.session_bytes_per_s)
+        carried = max(self.bytes_per_s, self.session_bytes_per_s, self.together_bytes_per_s)
         known = self.goodput_bytes_per_s is not None and is_at_bound(carried, self.goodput_bytes_per_s)
         return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
 
@@ -133,6 +137,7 @@ def _judge(one_way: OneWay) -> Judged:
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
         tuple(shares), tuple(parts_of(one_way)), one_way.carried_bytes_per_s,
         shares[0].subject if mostly and one_way.both_ends else "",
+        one_way.own.together, one_way.own.shared_with,
     )  # fmt: skip
 
 

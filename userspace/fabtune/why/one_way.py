@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a limiter looks at: one direction of one disk as a whole, and each moment of it."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -8,6 +9,7 @@ import attrs
 
 from fabtune.model.observation import DiskSample, Observation, SocketSample, WaySeen
 from fabtune.model.path import sendable_bytes, write_round_trips
+from fabtune.why.own_data import OwnData
 from fabtune.why.slices import HELD_BACK, Parts, Slice, around, facing, nearest, paced_to, parted, usable
 
 # Rates are taken over at least this long, and this many round trips: bytes come in bursts.
@@ -28,8 +30,6 @@ _MOSTLY_FULL, _MOSTLY_SENT = 0.6, 0.2
 _SPINS = 0.5
 # Data that waits behind at least half as much in flight, in nearly all samples.
 _BACKLOG, _ALWAYS = 0.5, 0.9
-# Link headers, data that is sent again, and what samples miss at both ends of the look.
-_HEADERS_MORE = 1.1
 # A part of a request's time that is smaller is within what the others are off.
 _TELLING, _TELLING_LESS = 0.15, 0.3
 
@@ -58,6 +58,12 @@ class OneWay:
             if end and end.socket:
                 found = max(found, end.socket.grown(counter) / end.socket.elapsed_s)
         return found
+
+    @cached_property
+    def own(self) -> OwnData:
+        """What this host's other sessions carry meanwhile."""
+        queued = self.queued_bytes_per_s is not None
+        return OwnData(self.seen, self.way_name, self.carried_bytes_per_s, queued=queued)
 
     @property
     def own_share(self) -> float:
@@ -186,19 +192,6 @@ class OneWay:
         return max((one.bytes_per_s for one in self.moments()), default=0.0)
 
     @cached_property
-    def others_bytes_per_s(self) -> float:
-        """What others send the same way through the NICs of the ends that were seen."""
-        found = 0.0
-        for end, counter, own in (
-            (self.sender, "tx_bytes", "sent_bytes"),
-            (self.receiver, "rx_bytes", "received_bytes"),
-        ):
-            if end and end.socket and end.nic:
-                mine = end.socket.grown(own) * self.mtu / self.seen.mss_bytes
-                found = max(found, (end.nic.counters.get(counter, 0) - _HEADERS_MORE * mine) / end.socket.elapsed_s)
-        return max(0.0, found)
-
-    @cached_property
     def buffer_mostly_full(self) -> bool:
         """Whether the sender's buffer is what data waits for: full on the whole, with little of it unsent."""
         queued = self.mean("send_queue_bytes")
@@ -257,8 +250,10 @@ class OneWay:
         return self.way.request_bytes / limit - self.wire_s if limit and steady else 0.0
 
     def below_the_line(self, bytes_per_s: float) -> float | None:
-        """Return the payload that a limit lets pass, None where it is no lower than the line's own."""
-        return None if self.goodput and bytes_per_s >= _AS_THE_LINE * self.goodput else bytes_per_s
+        """Return the payload that a limit lets pass, None where it is no lower than the line's, or its part of that."""
+        line = self.goodput or math.inf
+        beside = self.own.on_line if self.own.together >= FULL * line else 0.0
+        return None if bytes_per_s + beside >= _AS_THE_LINE * line else bytes_per_s
 
     @cached_property
     def spins(self) -> bool:
@@ -364,9 +359,15 @@ class Moment:
         return one_way.split(most * one_way.way.request_bytes / mine)
 
     @property
+    def beside_bytes_per_s(self) -> float:
+        """What others of this host's sessions carry over the same line while this one asks for something."""
+        return 0.0 if self.idle else self.one_way.own.on_line
+
+    @property
     def line_share(self) -> float | None:
-        """The share of the line's goodput that this connection has, None where the line's rate is not known."""
-        return self.bytes_per_s / self.one_way.goodput if self.one_way.goodput else None
+        """The share of the line's goodput that this host's sessions have of it, None where its rate is not known."""
+        goodput = self.one_way.goodput
+        return (self.bytes_per_s + self.beside_bytes_per_s) / goodput if goodput else None
 
     @property
     def queued_on_path(self) -> bool:

@@ -5,13 +5,10 @@ import attrs
 
 from fabtune.model.limits import KeptShare, Limits
 from fabtune.model.observation import EndSeen, Observation
+from fabtune.model.path import SITE_RTT_MS, TOO_MUCH
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 
-# Beyond this round trip some link that this host does not see is likely to be the slowest.
-SITE_RTT_MS = 2.0
-# What may pass of a rate, within what samples are off.
-TOO_MUCH = 1.02
 # Less of the time than this is not worth a line.
 _WORTH = 0.005
 

@@ -24,6 +24,9 @@ def verdict(one: Judged) -> str:
     first = one.first
     if one.at_the_bound:
         of = f" of {mb(one.goodput_bytes_per_s)}" if one.goodput_bytes_per_s else ""
+        if one.shared_with:
+            whole = f"{mb(one.together_bytes_per_s)}{of}, {mb(one.bytes_per_s)} of it of {one.device}"
+            return f"{what} and of {one.shared_with} fill the line: {whole}"
         line = first.subject if first.limiter == "line" else "the line"
         if one.session_bytes_per_s > _MORE * one.bytes_per_s:
             whole = f"{mb(one.session_bytes_per_s)}{of}, {mb(one.bytes_per_s)} of it of {one.device}"
@@ -35,6 +38,13 @@ def verdict(one: Judged) -> str:
     text = f"{what} are limited to {mb(one.bytes_per_s)} by {first.subject} ({_percent(first)} of the time)"
     second = one.shares[1] if len(one.shares) > 1 else None
     return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
+
+
+def moves(one: Judged) -> str:
+    """Return what a direction carries, with those of this host's disks that share its line."""
+    if one.shared_with:
+        return f"{one.device} and {one.shared_with} move {8 * one.together_bytes_per_s / 1e6:.1f} Mb/s"
+    return f"{one.device} moves {8 * one.bytes_per_s / 1e6:.1f} Mb/s"
 
 
 def limiter_name(share: Share | KeptShare) -> str:

@@ -3,11 +3,12 @@
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 
 import attrs
 
 from fabtune.model.limits import Evidence
-from fabtune.model.observation import INITIATOR
+from fabtune.model.observation import INITIATOR, EndSeen
 from fabtune.why.limiter import LINE, OWED, Limiter, mb
 from fabtune.why.one_way import FULL, Moment, OneWay
 
@@ -22,6 +23,8 @@ OURS = 0.8
 _AS_QUEUED = 0.97
 # Others' share of the line from which on they matter.
 _OTHERS = 0.1
+# Link headers, data that is sent again, and what samples miss at both ends of the look.
+_HEADERS_MORE = 1.1
 
 
 def _at_own_limit(moment: Moment) -> bool:
@@ -71,7 +74,8 @@ def _line(moment: Moment) -> float:
         return float(full and not moment.queued_bursts)
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
-    full = share >= FULL or moment.one_way.carried_bytes_per_s >= FULL * (moment.one_way.goodput or math.inf)
+    whole = moment.one_way.carried_bytes_per_s + moment.beside_bytes_per_s
+    full = share >= FULL or whole >= FULL * (moment.one_way.goodput or math.inf)
     if full and share < _NO_ROOM and _asked_for(moment):
         return 0.0
     return float(full or (share >= OURS and moment.queued_on_path))
@@ -95,6 +99,9 @@ def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
             f"{mb(one_way.goodput)} at {(one_way.seen.rate_bytes_per_s or 0) * 8 / 1e6:g} Mb/s ({one_way.seen.rate_by})"
         )
         yield Evidence(end.end, "the line carries", carries)
+        if one_way.own.shared_with:
+            value = f"{mb(one_way.own.on_line)} over it{one_way.own.named}"
+            yield Evidence(INITIATOR, "other sessions of this host", value)
     samples = end.socket.samples
     rtt_ms = sum(one.rtt_ms for one in samples) / len(samples)
     yield Evidence(end.end, "round trip", f"{rtt_ms:.1f} ms, least {one_way.rtt_s * 1e3:.1f} ms")
@@ -104,23 +111,41 @@ def _line_seen(one_way: OneWay) -> Iterator[Evidence]:
         yield Evidence(end.end, "in flight", f"{flying / 1e6:.2f} MB; {bdp / 1e6:.2f} MB fill the round trip")
 
 
+@lru_cache(maxsize=1)
+def _others(one_way: OneWay) -> tuple[float, EndSeen | None]:
+    """Return what nobody of this host sends the same way through the NIC of an end that was seen, and that end."""
+    found: list[tuple[float, EndSeen]] = []
+    of_wire = _HEADERS_MORE * one_way.mtu / one_way.seen.mss_bytes
+    for end, counter, own in (
+        (one_way.sender, "tx_bytes", "sent_bytes"),
+        (one_way.receiver, "rx_bytes", "received_bytes"),
+    ):
+        if end and end.socket and end.nic:
+            beside = one_way.own.through_nic if end.end == INITIATOR else one_way.own.of_host
+            mine = of_wire * (end.socket.grown(own) / end.socket.elapsed_s + beside)
+            found.append((end.nic.counters.get(counter, 0) / end.socket.elapsed_s - mine, end))
+    most, end = max(found, key=lambda one: one[0], default=(0.0, None))
+    return max(0.0, most), end
+
+
 def _competing_seen(one_way: OneWay) -> Iterator[Evidence]:
-    if one_way.goodput and one_way.others_bytes_per_s >= _OTHERS * one_way.goodput:
-        end = one_way.receiver or one_way.sender
-        if end and end.nic:
-            yield Evidence(end.end, f"others' through {end.nic.name}", mb(one_way.others_bytes_per_s))
+    others, end = _others(one_way)
+    if one_way.goodput and others >= _OTHERS * one_way.goodput and end and end.nic:
+        yield Evidence(end.end, f"others' through {end.nic.name}", mb(others))
     yield from _line_seen(one_way)
 
 
 def _line_subject(one_way: OneWay) -> str:
-    return "the line" if one_way.goodput else "the line, or others' traffic on it (give --rate to tell)"
+    if not one_way.goodput:
+        return "the line, or others' traffic on it (give --rate to tell)"
+    return f"the line, shared with {one_way.own.shared_with}" if one_way.own.shared_with else "the line"
 
 
 def _competing(moment: Moment) -> float:
     one_way, share = moment.one_way, moment.line_share
     if share is None:
         return 0.0
-    others = one_way.others_bytes_per_s / (one_way.goodput or math.inf)
+    others = _others(one_way)[0] / (one_way.goodput or math.inf)
     if others >= _OTHERS and share + others >= OURS:
         return 1.0
     # From the receiver alone a queue at the sender's own host looks the same.
