@@ -507,14 +507,14 @@ def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> Non
             session=SessionTurn(f"{name}-pairs", pair, side, rules_with_looks(24)),
         )
         for name, gain in (("first", 1.2), ("second", 0.9))
-        for pair in range(10)
+        for pair in range(8)
         for side, label, rate in (("A", "untouched", 100.0), ("B", "wan", 100.0 * gain))
     ]
     page = re.sub(r"<[^>]+>", "", suite.render(records, [], [], ["fabtune"])).replace("\xa0", " ")
     assert "Yes. xdd, wan, session first against untouched: better at read." in page
     assert "No, it harmed. xdd, wan, session second against untouched: worse at read." in page
     # Each of several looks is judged at a level of its own.
-    assert "10 pairs a point, 98.5 % intervals" in page
+    assert "8 pairs a point, 98.5 % intervals" in page
 
 
 def test_a_bound_that_is_the_disk_s_is_called_that_of_records_too() -> None:

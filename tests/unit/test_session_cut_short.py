@@ -5,6 +5,7 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from run_records import make_record
 
@@ -14,7 +15,10 @@ from fabtune.experiment import alternation
 from fabtune.host import files
 from fabtune.measure import recordfile
 from fabtune.measure.measurement import Measurement
-from fabtune.model.runrecord import RunRecord
+from fabtune.model import judgement
+from fabtune.model.runrecord import INTERRUPTED, RunRecord, SessionTurn
+from fabtune.report import compare, verdict_table
+from fabtune.report.compare import Comparison
 
 SIDES = ["ab", "untouched", "wan", "xdd", "--switch", "/bin/true", "--calibrate", "0", "--settle", "0s", "--seed", "1"]
 
@@ -72,3 +76,55 @@ def test_a_session_that_nothing_has_room_for_says_what_is_kept(
     assert main(session) == ExitCode.FAILED
     told = capsys.readouterr().err
     assert "1 of 4 pairs is kept in runs (" in told and "No space left on device" in told
+
+
+def _looked_at(pairs: int, *more: RunRecord, failed: int = -1) -> Comparison:
+    """A session of at most 24 pairs that may stop early, of which so many were made; in one of them a run failed."""
+    rules = judgement.rules_with_looks(24)
+    made = [
+        attrs.evolve(
+            make_record(rate, label, start=float(pair), complete=pair != failed or side == "A"),
+            session=SessionTurn("s-pairs", pair, side, rules),
+        )
+        for pair in range(pairs)
+        for side, label, rate in (("A", "untouched", 100 + pair % 3), ("B", "wan", 101.2 + (pair * 7) % 5))
+    ]
+    found = compare.compare_session([*made, *more])
+    assert found
+    return found
+
+
+def _said_of_looks(found: Comparison) -> list[str]:
+    return [one for one in verdict_table.notes(found) if "ook" in one]
+
+
+def test_a_session_is_judged_at_a_look_that_was_planned() -> None:
+    """Ended after 12 pairs it was judged at these twelve, and said to have been looked at after sixteen."""
+    between, at_eight = _looked_at(12), _looked_at(8)
+    assert between.primary[0].judgement == at_eight.primary[0].judgement and between.primary[0].judgement.n == 8
+    levels = "each look judges at 1.5 %, so that all 4 together err in 5 % of sessions."
+    assert _said_of_looks(at_eight) == [f"Looked at after 6, 8 of at most 24 pairs: {levels}"]
+    ended = "The session ended after 12, between two looks: those after the last look do not count."
+    assert _said_of_looks(between) == [f"{_said_of_looks(at_eight)[0]} {ended}"]
+
+
+def test_before_its_first_look_a_session_tells_nothing() -> None:
+    """Ended after 4 pairs, which no look was planned at, it was "better", "looked at after 6"."""
+    found = _looked_at(4)
+    assert found.exit_code == ExitCode.CANNOT_TELL
+    assert {row.judgement.verdict for row in found.rows} == {judgement.Verdict.CANNOT_TELL}
+    why = "the session ended after 4 of at most 24 pairs, before its first look, after 6"
+    assert _said_of_looks(found) == [f"cannot tell: {why}"]
+
+
+def test_a_look_is_reached_by_the_pairs_that_were_made() -> None:
+    """A run that failed was made; one that Ctrl-C ended was not."""
+    assert _looked_at(8, failed=7).looked[0].taken == (6, 8)
+    rules = judgement.rules_with_looks(24)
+    stopped = [
+        attrs.evolve(make_record(100.0, label, complete=side == "A"), session=SessionTurn("s-pairs", 7, side, rules))
+        for side, label in (("A", "untouched"), ("B", "wan"))
+    ]
+    cut = _looked_at(7, stopped[0], attrs.evolve(stopped[1], problem=INTERRUPTED))
+    assert cut.looked[0].taken == (6,) and cut.primary[0].judgement.n == 6
+    assert _looked_at(24).looked[0].taken == (6, 8, 16, 24)

@@ -11,7 +11,8 @@ from fabtune.errors import ExitCode, InputError
 from fabtune.measure import checks, metrics
 from fabtune.model.judgement import ALPHA_BIAS, Judgement, Rules, Sides, Verdict, judge_together, proven_bias
 from fabtune.model.runrecord import RunRecord
-from fabtune.report import apart, differences, pairing
+from fabtune.report import apart, differences, looks_taken, pairing
+from fabtune.report.looks_taken import LooksTaken
 from fabtune.report.pairing import PairedBy, Pairing
 from fabtune.report.sample import Key, Sample, clocks_apart, on_both_sides
 
@@ -56,7 +57,7 @@ class Comparison:
     `paired` says by what runs are paired.  `families` are the numbers of primary and of other figures that were judged
     together, those of further comparisons with the same A included.  So many runs of B are `shared` with A; `unlike`
     says of which side the runs differ among themselves, and in what, and `between` in what the sides do.  `of_b` are
-    the runs of B that were used.
+    the runs of B that were used, and `looked` is how far each session came that is looked at several times.
     """
 
     a: str
@@ -72,6 +73,7 @@ class Comparison:
     unlike: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     of_b: tuple[RunRecord, ...] = ()
+    looked: tuple[LooksTaken, ...] = ()
 
     @property
     def primary(self) -> list[FigureRow]:
@@ -113,10 +115,14 @@ def compare(
     Raises InputError when the sides did not run the same workload.
     """
     _refuse((a, b))
+    looked = looks_taken.of_sessions((*a, *b))
+    a, b = looks_taken.counting(a, looked), looks_taken.counting(b, looked)
     # By these names a bias is found again: of a point's calibration alone nothing need be told apart.
     same = a_against_a(calibration, practical=practical, told_apart_by=apart.telling_points_apart(a, b))
     bias = {(row.step, row.metric.key): proven_bias(row.judgement) for row in (same.rows if same else ())}
-    return attrs.evolve(_judged(a, [b], _rules((*a, *b), practical), bias)[0], same=same)
+    too_early = next((one.too_early for one in looked if one.too_early), "")
+    (judged,) = _judged(a, [b], _rules((*a, *b), practical), bias, too_early=too_early)
+    return attrs.evolve(judged, same=same, looked=looked)
 
 
 def compare_each(a: Sequence[RunRecord], others: Sequence[Sequence[RunRecord]]) -> list[Comparison]:
@@ -201,10 +207,11 @@ def _judged(
     rules: Rules,
     bias: _Biases,
     told_apart_by: Sequence[str] = (),
+    too_early: str = "",
 ) -> list[Comparison]:
     # A run that failed is missed at its own point.
     names = [tuple(dict.fromkeys([*told_apart_by, *apart.telling_points_apart(a, b)])) for b in others]
-    judged = _rows(a, list(zip(others, names, strict=True)), rules, bias)
+    judged = _rows(a, list(zip(others, names, strict=True)), rules, bias, too_early)
     told = [row.primary for rows in judged for row in rows]
     families = told.count(True), told.count(False)
     return [
@@ -303,10 +310,11 @@ def _rows(
     others: Sequence[tuple[Sequence[RunRecord], Sequence[str]]],
     rules: Rules,
     bias: _Biases,
+    too_early: str,
 ) -> list[list[FigureRow]]:
     """Return the rows of each of `others` against A, the primary figures first; those of all are one family.
 
-    Each of them comes with the names of what tells its points, and A's, apart.
+    Each of them comes with the names of what tells its points, and A's, apart.  What is `too_early` is not judged.
     """
     placed = []
     for b, told_apart_by in others:
@@ -320,7 +328,7 @@ def _rows(
     rows: list[list[FigureRow]] = [[] for _ in others]
     for primary in (True, False):
         family = [
-            (mine, key, known[key], *_sides(key, known[key].better, of_a, of_b, _bias_of(key, known, bias)))
+            (mine, key, known[key], *_sides(key, known[key].better, of_a, of_b, _bias_of(key, known, bias), too_early))
             for mine, (known, of_a, of_b) in zip(rows, placed, strict=True)
             for key in known
             if key[1].endswith(decides) is primary
@@ -344,11 +352,11 @@ def _most(bias: tuple[float, float]) -> float:
 
 
 def _sides(
-    key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None
+    key: Key, better: int, of_a: Sample, of_b: Sample, bias: tuple[float, float] | None, too_early: str
 ) -> tuple[Pairing, Sides]:
     pairs = pairing.pair(of_a.values(key), of_b.values(key), (of_a.name, of_b.name))
     return pairs, Sides(
         a=pairs.a, b=pairs.b, better=better, paired=bool(pairs.by), bias=bias,
         rounded=of_a.rounded(key) + of_b.rounded(key),
-        unfair=clocks_apart(key, of_a, of_b) or of_a.unfair(key) or of_b.unfair(key),
+        unfair=too_early or clocks_apart(key, of_a, of_b) or of_a.unfair(key) or of_b.unfair(key),
     )  # fmt: skip

@@ -169,14 +169,17 @@ def _level(level: float) -> str:
 
 
 def _looks(outcome: Comparison) -> Iterable[str]:
-    looks = outcome.rules.looks
-    done = max((row.judgement.n for row in outcome.primary), default=0)
-    if looks:
-        number = 1 + sum(look < done for look in looks)
-        yield (
-            f"Looked at after {', '.join(map(str, looks[:number]))} of at most {looks[-1]} pairs: each look judges at "
-            f"{_level(outcome.rules.level)}, so that all {len(looks)} together err in {_level(ALPHA)} of sessions."
+    for one in outcome.looked:
+        if not one.taken:
+            continue
+        which = f"Session {one.session}: looked" if len(outcome.looked) > 1 else "Looked"
+        said = (
+            f"{which} at after {', '.join(map(str, one.taken))} of at most {one.looks[-1]} pairs: each look judges at "
+            f"{_level(outcome.rules.level)}, so that all {len(one.looks)} together err in {_level(ALPHA)} of sessions."
         )
+        if one.pairs > one.taken[-1]:
+            said += f" The session ended after {one.pairs}, between two looks: those after the last look do not count."
+        yield said
 
 
 def _calibration(same: Comparison) -> Iterable[str]:
