@@ -47,6 +47,8 @@ def test_combinations_vary_the_last_factor_first_and_fix_the_rest(tmp_path: Path
         ('[fixed]\nspeed = "1"', "speed"),
         ("colour = 1", "colour"),
         ('[factors]\nrtt = ["1ms", "1ms"]', "twice"),
+        ('[factors]\nrtt = ["1ms", "2ms", "1000us"]', "'1000us' is the value of '1ms' once more"),
+        ('[factors]\nloss = ["0%", "0.00%"]', "factors.loss: '0.00%' is the value of '0%' once more"),
         ("seeds = true", "seeds"),
         ("[factors]\nrtt = [true]", "rtt"),
         ('clock = "sun"', "clock"),

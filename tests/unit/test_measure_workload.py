@@ -85,6 +85,28 @@ def test_steps_that_differ_have_names_that_differ() -> None:
         assert len(set(found)) == len(found)
 
 
+@pytest.mark.parametrize("values", ["1m,1024k", "4k,8k,4096", "256k,256k"])
+def test_a_value_that_is_set_twice_is_refused(values: str) -> None:
+    """Its steps of one run, all of one name, were three runs in `report`, with an interval."""
+    with pytest.raises(InputError, match=f"--set block_bytes={values}: .* stands there twice, expected each"):
+        steps("xdd", f"block_bytes={values}")
+    with pytest.raises(InputError, match=r"parameters.op.: 'read' stands there twice"):
+        parse(MINIMAL.replace('["read"]', '["read", "write", "read"]'))
+
+
+def test_two_steps_of_one_name_are_refused() -> None:
+    """`compare` took the last one alone, `report` both for runs."""
+    twice = MINIMAL + '[[steps]]\nname = "read ${block_bytes}"\noptions = { rw = "read", bs = "512" }\n'
+    with pytest.raises(InputError, match="workload 'mine': names of steps: 'read 4 KiB' stands there twice"):
+        workload.expand(parse(twice), PLACE, runtime_s=None, ramp_s=0)
+
+
+@pytest.mark.parametrize("words", [["--windows", "1m,0,1024k"], ["--streams", "1,4,1"]])
+def test_a_test_of_the_network_is_asked_for_once(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "net", "--peer", "nowhere.invalid", *words]) == ExitCode.USAGE
+    assert "a value stands there twice" in capsys.readouterr().err
+
+
 def test_run_time_makes_a_step_time_based() -> None:
     job = steps("xdd", runtime_s=3)[0].job_file()
     assert "time_based=1\nruntime=3000ms\nramp_time=2000ms\n" in job

@@ -22,7 +22,7 @@ from fabtune.measure import checks, recordfile
 from fabtune.model.judgement import rules_with_looks
 from fabtune.model.outputs import Iperf3Output, Qdisc
 from fabtune.model.runrecord import Edge, JudgedClaim, RunRecord, SessionTurn, StepResult, Value, WorkloadUsed
-from fabtune.report import cells, fabric, latency, overtime, paired, suite, throughput
+from fabtune.report import cells, compare, fabric, latency, overtime, paired, suite, throughput
 from fabtune.report import page as pages
 from fabtune.report.chart import THEORY
 from fabtune.report.looks import looks
@@ -497,6 +497,17 @@ def test_a_part_of_the_cpu_time_that_some_runs_do_not_tell_is_not_that_of_the_ot
         (cell,) = cells.cells([spent(number, least if number else 100) for number in range(5)])
         assert (cell.median(figure) is not None) == known == (cell.spread(figure) is not None)
         assert cell.median("cpu_s_per_gb") is not None
+
+
+def test_several_steps_of_one_run_are_no_runs() -> None:
+    """Three steps of one name were "3 runs" with an interval, where `compare` had one."""
+    made = [make_record(rate, "untouched") for rate in (100, 101, 102)]
+    record = attrs.evolve(made[0], steps=tuple(one.steps[0] for one in made))
+    (cell,) = cells.cells([record])
+    assert (len(cell.runs), cell.median("mb_per_s"), cell.spread("mb_per_s")) == (1, 102.0, None)
+    # It is the one that `compare` has.
+    (row,) = compare.compare([record], [record]).primary
+    assert row.medians == (102.0, 102.0)
 
 
 def test_two_sessions_of_one_contest_are_told_apart_on_the_first_screen() -> None:

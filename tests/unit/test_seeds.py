@@ -181,7 +181,7 @@ def _load(directory: Path, text: str) -> definition.Definition:
     ("text", "seeds"),
     [
         ('[factors]\nrtt = ["0ms"]\n', 3),
-        ('[factors]\nloss = ["0%", "0.00%"]\n', 3),
+        ('[factors]\nloss = ["0.00%"]\n', 3),
         ('[factors]\nloss = ["0%", "0.01%"]\n', 5),
         ('[fixed]\nloss = "0.1%"\n', 5),
         ('seeds = 7\n[fixed]\nloss = "0.1%"\n', 7),

@@ -158,15 +158,24 @@ def add_look(parser: argparse.ArgumentParser, low_s: int, high_s: int) -> None:
 milliseconds = quantity(parse_ms)
 bit_per_s = quantity(parse_bit_per_s)
 percent = quantity(parse_percent)
-sizes = quantity(lambda text: [parse_bytes(word) for word in text.split(",")])
+
+
+def _each_once(numbers: list[int], text: str) -> list[int]:
+    """Return `numbers`.  Raises ArgumentTypeError where `text` has one twice: its tests are told apart by nothing."""
+    if len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"'{text}': a value stands there twice, expected each once")
+    return numbers
+
+
+sizes = quantity(lambda text: _each_once([parse_bytes(word) for word in text.split(",")], text))
 
 
 def counts(text: str) -> list[int]:
-    """Return whole numbers from 1, separated by commas.  Raises ArgumentTypeError."""
+    """Return whole numbers from 1, separated by commas, each once.  Raises ArgumentTypeError."""
     numbers = [int(word) if word.isdigit() else 0 for word in text.split(",")]
     if min(numbers) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': expected whole numbers above zero, such as 1,4")
-    return numbers
+    return _each_once(numbers, text)
 
 
 def count(text: str) -> int:

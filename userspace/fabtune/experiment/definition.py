@@ -87,6 +87,7 @@ class Definition(_File):
             if factor is not None and factor not in self.factors:
                 allowed = f"one of the factors {', '.join(self.factors)}"
                 raise InputError(f"{self.path}: key '{key}': found {typed.describe(factor)}, allowed: {allowed}")
+        self._check_each_once()
         self._check_one_decides()
         if "seed" in self.factors and self.seeds > 1:
             # Each value and those that follow it would be measured: most of them several times, and counted so.
@@ -99,6 +100,17 @@ class Definition(_File):
                 f"{self.path}: {self.size} combinations x {self.seeds} seeds; at most {MAX_COMBINATIONS} "
                 "runs are allowed; shorten the lists of factors"
             )
+
+    def _check_each_once(self) -> None:
+        """Raise InputError for two values of a factor that say the same: their points would be one, with more runs."""
+        for name, texts in self.factors.items():
+            said: dict[object, str] = {}
+            for text in texts:
+                first = said.setdefault(FACTORS[name].parse(text, f"{self.path}: {name}"), text)
+                if first is not text:
+                    raise InputError(
+                        f"{self.path}: factors.{name}: '{text}' is the value of '{first}' once more, allowed: each once"
+                    )
 
     def _check_one_decides(self) -> None:
         """Raise InputError for workloads that are not decided by one figure: no table, drawing or statement has two."""

@@ -112,6 +112,7 @@ class Workload(_File):
                 known = ", ".join(f"{key}={_join(value)}" for key, value in self.parameters.items())
                 raise InputError(f"--set {setting}: workload '{self.name}' has the parameters {known}")
             parameters[name] = [_parse_like(parameters[name][0], word, name) for word in values.split(",")]
+            _check_once(parameters[name], f"--set {setting}")
         return attrs.evolve(self, parameters=parameters)
 
     def check_runtime(self, runtime_s: float | None) -> None:
@@ -228,6 +229,7 @@ def _check(stated: _File, path: Path) -> None:
     fio_options.check_section(path.stem, f"{path}: the file's name")
     examples = {name: values[0] for name, values in stated.parameters.items()}
     for name, values in stated.parameters.items():
+        _check_once(values, f"{path}: key 'parameters.{name}'")
         for index, value in enumerate(values):
             at = f"{path}: key 'parameters.{name}[{index}]'"
             fio_options.check_text(value, at)
@@ -257,6 +259,12 @@ def _check(stated: _File, path: Path) -> None:
                 raise InputError(f"{at}.per_process': needs a parameter 'processes'")
             known = (*_BUILT_IN, *_OF_PROCESS, *(_OF_REGION if step.region else ()))
             fio_options.check_options(step.per_process, examples, known, f"{at}.per_process")
+
+
+def _check_once(values: Sequence[Value], at: str) -> None:
+    """Raise InputError for what stands there twice: two steps of one run would be told apart by nothing."""
+    if twice := [value for place, value in enumerate(values) if value in values[:place]]:
+        raise InputError(f"{at}: {twice[0]!r} stands there twice, expected each once")
 
 
 def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s: float) -> list[LoadStep]:
@@ -298,6 +306,7 @@ def expand(workload: Workload, place: Place, *, runtime_s: float | None, ramp_s:
                     open_loop=open_loop.asked_by(filled, f"workload '{workload.name}': step '{name}'"),
                 )
             )
+    _check_once([step.name for step in steps], f"workload '{workload.name}': names of steps")
     return steps
 
 

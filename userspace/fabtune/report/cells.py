@@ -148,7 +148,9 @@ def cells(records: Iterable[RunRecord]) -> list[Cell]:
     for place, record, result in runs:
         known, point = dict(place[-1]), point_of(record, result)
         more = tuple((name, point[name]) for name in apart if name in point and name not in known)
-        found.setdefault((*place[:-1], place[-1] + more), []).append((record, result))
+        mine = found.setdefault((*place[:-1], place[-1] + more), [])
+        # One run is one draw, however many of its steps have one name: the last of them counts, as in a comparison.
+        mine[-1:] = [*(one for one in mine[-1:] if one[0] is not record), (record, result)]
     values: dict[tuple[str, str, str], set[Value]] = {}
     for one in found:
         for name, value in one[-1]:
