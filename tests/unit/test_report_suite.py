@@ -189,6 +189,29 @@ def test_network_bound_and_block_stand_in_one_line(tmp_path: Path) -> None:
     assert float(write["rtt_ms"]) == 10.2 and write["workload"] == "xdd"
 
 
+def first_screen(records: list[RunRecord]) -> str:
+    page = suite.render(records, [], [], ["fabtune"]).split("<h2")[0]
+    return re.sub(r"<[^>]+>", " ", page).replace("\xa0", " ")
+
+
+def test_runs_of_the_network_are_judged_as_those_of_a_disk_are() -> None:
+    """`compare` said better, 9.2 times, and the first screen of `report` had no answer at all."""
+    nets = [
+        attrs.evolve(raw_tcp(("receive", rate + number)), label=label, started_unix_s=float(number))
+        for label, rate in (("untouched", 10.0), ("wan", 100.0))
+        for number in range(3)
+    ]
+    assert "Yes. net, wan against untouched: better at" in first_screen(nets)
+    html = suite.render(nets, [], [], ["fabtune"])
+    assert "net: wan against untouched" in html and "net: throughput" not in html
+    assert "net: cannot tell: untouched alone was measured" in first_screen(nets[:3])
+    # Beside a disk's runs it is no question of its own, and stands behind theirs.
+    assert "net: cannot tell" not in first_screen([*nets[:1], make_record(50, "untouched")])
+    disks = [make_record(rate + n, label) for label, rate in (("untouched", 10), ("wan", 50)) for n in range(3)]
+    both = first_screen([*nets, *disks])
+    assert 0 < both.index("xdd, wan against untouched: better") < both.index("net, wan against untouched: better")
+
+
 def block_beside(net: list[RunRecord], block: list[RunRecord]) -> list[Any]:
     """The MB/s of the block result that stands beside the reads of each network run."""
     found = fabric.section([*net, *block])

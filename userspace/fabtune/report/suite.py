@@ -49,6 +49,9 @@ from fabtune.report.compare import Comparison, FigureRow
 from fabtune.report.looks import looks, natural
 from fabtune.report.table import Column, Table
 
+# Raw TCP: its figures stand beside those of the disks that the network leads to.
+_NET = "net"
+
 
 def load(directory: Path) -> tuple[list[RunRecord], list[tuple[str, str]], list[str]]:
     """Return the records below `directory` to be used; for the others place and reason; what else must be said.
@@ -95,17 +98,19 @@ def render(
     sections = []
     answers: list[page.Answer] = []
     look = looks(one.label for one in records)
-    for workload in dict.fromkeys(one.workload.name for one in records):
-        if workload == "net":
-            continue
+    names = dict.fromkeys(one.workload.name for one in records)
+    for workload in sorted(names, key=lambda name: name == _NET):
         mine = [one for one in records if one.workload.name == workload]
         # What cannot be right is named among the self-checks and shown over time; no curve is drawn through it.
         whole = [one for one in mine if one.complete and not checks.voiding(one)]
         group = cell_sets.cells(whole)
         outcomes = paired.outcomes(mine)
         answers += reasons.of_limiters(mine, workload)
-        answers += _answers(workload, outcomes, group)
+        if outcomes or workload != _NET or len(names) == 1:
+            answers += _answers(workload, outcomes, group, whole if workload == _NET else ())
         sections += paired.sections(outcomes, workload, look, paired.held_against(mine))
+        if workload == _NET:
+            continue
         sections += throughput.sections(group, workload, look)
         for section in (latency.section(group, workload, look), overtime.section(mine, workload)):
             if section:
@@ -139,8 +144,13 @@ def write(
     return page.write(render(records, unreadable, remarks, command), path)
 
 
-def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell]) -> list[page.Answer]:
-    """Return what stands first: each comparison's primary figures together, and what limits the better side now."""
+def _answers(
+    workload: str, outcomes: Sequence[tuple[str, Comparison]], group: Sequence[Cell], nets: Sequence[RunRecord] = ()
+) -> list[page.Answer]:
+    """Return what stands first: each comparison's primary figures together, and what limits the better side now.
+
+    Runs of the network, `nets`, have no cells.
+    """
     gains = {outcome.b: _gains(outcome) for _, outcome in outcomes}
     reached = [_reached(cell_sets.cells(outcome.of_b)) for _, outcome in outcomes]
     known = any(_costs(outcome) for _, outcome in outcomes)
@@ -162,10 +172,11 @@ def _answers(workload: str, outcomes: Sequence[tuple[str, Comparison]], group: S
             found.append(of_limits(f"{outcome.b}{session}", mine))
     if len(gains) == len(outcomes) > 1 and len({outcome.a for _, outcome in outcomes}) == 1:
         found = [*of_best(outcomes[0][1].a, gains, workload), *merged(found, list(gains))]
-    if not outcomes and not group:
+    measured = [*(cell.label for cell in group), *(one.label for one in nets)]
+    labels = [label or "no label" for label in dict.fromkeys(measured)]
+    if not outcomes and not labels:
         found.append(page.Answer("Did it help?", f"{workload}: cannot tell: no run can be used; why is named below."))
-    if not outcomes and group:
-        labels = list(dict.fromkeys(cell.label or "no label" for cell in group))
+    if not outcomes and labels:
         said = f"{labels[0]} alone was measured" if len(labels) == 1 else f"{len(labels)} sets: {', '.join(labels)}"
         said += "; `fabtune compare` holds one set against another"
         found.append(page.Answer("Did it help?", f"{workload}: cannot tell: {said}."))
