@@ -138,6 +138,43 @@ def test_who_ends_with_failed_runs_says_how_to_measure_only_these_again(
     assert "11 of 12 runs are kept; measure the rest with `fabtune run exp.toml --resume`" in told
 
 
+def test_a_record_cut_short_hides_no_other_run_s_failure(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One damaged record, of which the failed run's stand-in was made, ended the report of the whole tree."""
+    path = tree / "profile=wan/run-6/read.run.json.gz"
+    path.chmod(0o644)
+    path.write_bytes(path.read_bytes()[:200])
+    assert main(["report", str(tree)]) == ExitCode.FAILED
+    said, told = _first_screen(tree / "report.html"), capsys.readouterr().err
+    assert said.startswith("Cannot tell.") and "1 of 5 runs of wan failed" in said
+    assert f"{tree}/profile=wan/run-2: failed: {WHY}" in told and "profile=wan/run-6" in told
+
+
+def test_without_any_whole_record_of_its_settings_a_failed_run_is_named(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in tree.glob("profile=*/run-*/read.run.json.gz"):
+        if path.parent != tree / "profile=untouched/run-1":
+            path.chmod(0o644)
+            path.write_bytes(b"not a record")
+    assert main(["report", str(tree)]) == ExitCode.FAILED
+    assert f"{tree}/profile=wan/run-2: failed: {WHY}" in capsys.readouterr().err
+    assert [one.label for one in failedruns.stand_ins(tree)] == ["wan"]
+    (tree / "profile=untouched/run-1/read.run.json.gz").unlink()
+    assert failedruns.stand_ins(tree) == []
+
+
+def test_an_index_without_a_failed_run_s_profile_is_named_and_the_run_counts(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = json.loads((tree / "index.json").read_text())
+    for run in (run for cell in index["combinations"] for run in cell["runs"] if run["status"] == "failed"):
+        del run["settings"]["profile"]
+    (tree / "index.json").write_text(json.dumps(index))
+    assert main(["report", str(tree)]) == ExitCode.DONE
+    assert "1 of 6 runs of wan failed" in _first_screen(tree / "report.html")
+    assert "does not say with which profile run 2 of profile=wan was to be made" in capsys.readouterr().err
+
+
 def test_an_interleaved_session_names_its_failed_run_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for pair in range(6):
         for label, rate in (("default", 100.0), ("wan", 300.0)):

@@ -39,14 +39,29 @@ def find(directory: Path) -> list[tuple[Path, str]]:
 def stand_ins(directory: Path) -> list[RunRecord]:
     """Return, of each failed run at and below `directory`, such records as others with its settings have.
 
-    These are without figures; each says why, and how to measure it again.
+    These are without figures; each says why, and how to measure it again.  Of a run there is none where no other's
+    record can be used.
     """
-    return [
-        _without_figures(like, one, name)
-        for one in _failed(directory)
-        for name, path in _of_others(one).items()
-        for like in resulttree.with_clocks([recordfile.read(path)], path)
-    ]
+    known: dict[Path, RunRecord | None] = {}
+    found = []
+    for one in _failed(directory):
+        for name, paths in _of_others(one).items():
+            for path in paths:
+                if path not in known:
+                    known[path] = _usable(path)
+            if like := next((record for path in paths if (record := known[path])), None):
+                found.append(_without_figures(like, one, name))
+    return found
+
+
+def _usable(path: Path) -> RunRecord | None:
+    """Return the record at `path`, None for one that is refused: whoever checks the tree says so."""
+    try:
+        if not all(complaint.usable for complaint in resulttree.check_record(path)):
+            return None
+        return resulttree.with_clocks([recordfile.read(path)], path)[0]
+    except InputError:
+        return None
 
 
 def records_below(directory: Path) -> list[Path]:
@@ -116,19 +131,18 @@ def _entries(directory: Path) -> Iterator[tuple[Path, ExperimentIndex, Combinati
                     yield path.parent, index, cell, entry, run
 
 
-def _of_others(one: _Failed) -> dict[str, Path]:
+def _of_others(one: _Failed) -> dict[str, list[Path]]:
     """Return the records that runs leave which end well, by their name within the run.
 
-    These are runs with the same settings or, where all of them failed, with another profile.
+    First come those of runs with the same settings, then of those with another profile.
     """
-    return {
-        name: path
-        for cell in reversed(one.cells)
-        for entry in cell.runs
-        if entry.status == "measured"
-        for name in entry.files
-        if name.endswith(recordfile.SUFFIX) and (path := one.top / entry.directory / name).is_file()
-    }
+    found: dict[str, list[Path]] = {}
+    for cell in one.cells:
+        for entry in (entry for entry in cell.runs if entry.status == "measured"):
+            for name in (name for name in entry.files if name.endswith(recordfile.SUFFIX)):
+                if (path := one.top / entry.directory / name).is_file():
+                    found.setdefault(name, []).append(path)
+    return found
 
 
 def _without_figures(like: RunRecord, one: _Failed, name: str) -> RunRecord:
@@ -136,9 +150,11 @@ def _without_figures(like: RunRecord, one: _Failed, name: str) -> RunRecord:
         StepResult(s.name, s.parameters, phase=s.phase, depth=s.depth, closed_loop=s.closed_loop, job=s.job)
         for s in like.steps
     )
-    around = {"settings": dict(one.entry.settings)} if "settings" in like.environment else {}
+    # An index that does not say it is named elsewhere: then it is what its combination says, or all have in common.
+    label = str(one.entry.settings.get("profile") or one.cells[0].factors.get("profile") or like.label)
+    around = {"settings": one.entry.settings | {"profile": label}} if "settings" in like.environment else {}
     return attrs.evolve(
         like, file=str(one.directory / name), steps=tuple(steps), complete=False, problem=one.problem,
-        label=str(one.entry.settings["profile"]), environment=around, proof=(), events=(), round_trips_ms=(),
+        label=label, environment=around, proof=(), events=(), round_trips_ms=(),
         path_mtu_bytes=None, path_mtu_verdict="",
     )  # fmt: skip

@@ -36,7 +36,10 @@ def of_itself(index: ExperimentIndex) -> list[str]:
     if wrong:
         more = f"; and {len(wrong) - 1} more are not whole" if len(wrong) > 1 else ""
         found.append(f"of {seeds} runs of {wrong[0][0]} it lists {', '.join(map(str, wrong[0][1])) or 'none'}{more}")
-    return found
+    # What a measured run was made with its own note says, too.
+    entries = [(cell, run) for cell in index.combinations for run in cell.runs if run.status == "failed"]
+    untold = (f"run {run.number} of {cell.name}" for cell, run in entries if not run.settings.get("profile"))
+    return [*found, *(f"does not say with which profile {one} was to be made" for one in untold)]
 
 
 def _values(index: ExperimentIndex, factors: dict[str, str]) -> tuple[str, ...]:
