@@ -34,7 +34,8 @@ class Spread:
 def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str) -> str:
     """Return the drawing; the shaded band is what makes no practical difference."""
     edges = [value for row in rows for value in (row.low, row.high)]
-    reach = [1 - practical, 1 + practical, *edges]
+    band = 1 / (1 + practical), 1 + practical
+    reach = [*band, *edges]
     wide = max(reach) / min(reach) > 4
     scale = make_scale(Axis(axis, 2 if wide else None), reach, _SIDE, WIDTH - _SIDE)
     names, strips = [], []
@@ -44,7 +45,7 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
         y += _LINE * len(row.lines) + _STRIP
         strips.append(y - _STRIP)
     parts = [svg_open(title, f"{axis}, with intervals: " + ", ".join(row.name for row in rows), y + _BOTTOM)]
-    parts += _scale_lines(scale, practical, strips)
+    parts += _scale_lines(scale, band, strips)
     parts.append('<g class="tick" text-anchor="middle">')
     parts += [text_element(scale.at(tick), y + 16, f"{tick:.2g}×" if wide else f"{tick:g}×") for tick in scale.ticks()]
     parts.append(f'</g><g class="label" text-anchor="middle">{text_element(WIDTH / 2, y + 36, axis)}</g>')
@@ -54,13 +55,13 @@ def forest_plot(title: str, rows: Sequence[Spread], practical: float, axis: str)
     return "\n".join(parts)
 
 
-def _scale_lines(scale: Scale, practical: float, strips: Sequence[int]) -> list[str]:
+def _scale_lines(scale: Scale, edges: tuple[float, float], strips: Sequence[int]) -> list[str]:
     """Return band, grid and the line at 1, within the strips: no name is crossed by any of them."""
 
     def down(at: float) -> str:
         return "".join(f"M{num(at)} {strip}v{_STRIP}" for strip in strips)
 
-    low, high = (scale.at(min(max(v, scale.low), scale.high)) for v in (1 / (1 + practical), 1 + practical))
+    low, high = (scale.at(min(max(v, scale.low), scale.high)) for v in edges)
     band = "".join(f"M{num(low)} {strip}H{num(high)}v{_STRIP}H{num(low)}z" for strip in strips)
     grid = "".join(f'<path d="{down(scale.at(tick))}"/>' for tick in scale.ticks())
     return [f'<path class="band" d="{band}"/><g class="grid">{grid}</g><path class="unity" d="{down(scale.at(1))}"/>']
