@@ -10,7 +10,7 @@ from run_records import make_record
 
 from fabtune.model.judgement import Rules
 from fabtune.model.runrecord import RunRecord, SessionTurn
-from fabtune.report import suite
+from fabtune.report import cells, suite, throughput
 
 
 def page(records: list[RunRecord]) -> str:
@@ -31,3 +31,23 @@ def test_no_difference_that_counts_is_too_large_to_draw(practical: float) -> Non
     ]
     text = page(records)
     assert "wan / untouched" in text and not re.search(r"-[\d.]+×", text)
+
+
+@pytest.mark.parametrize("name", ["threads", "streams", "processes", "queue_depth"])
+def test_only_numbers_are_on_an_axis(name: str) -> None:
+    """A workload's own parameter may be a text, whatever it is called: it was read as a number."""
+    made = [make_record(100, "a", parameters={name: text}) for text in ("few", "many")]
+    assert "xdd: throughput" in page(made) and "few" in page(made)
+    (section,) = throughput.sections(cells.cells(made), "xdd", {"a": 0})
+    assert section.heading == "xdd: throughput" and section.figures == ()
+    # One text among numbers has no place between them.
+    mixed = [make_record(100, "a", parameters={name: value}) for value in (1, 2, "many")]
+    assert throughput.sections(cells.cells(mixed), "xdd", {"a": 0})[0].heading == "xdd: throughput"
+
+
+def test_a_number_of_streams_in_words_has_no_rate_to_hold() -> None:
+    made = [
+        make_record(5, "a", op=op, parameters={"stream_bytes_per_s": 5_000_000, "streams": "few"})
+        for op in ("read", "write")
+    ]
+    assert "xdd: throughput" in page(made) and throughput.balanced(cells.cells(made)) == []

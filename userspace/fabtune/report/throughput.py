@@ -41,10 +41,15 @@ BALANCE_TOLERANCE = 0.02
 def sections(group: Sequence[Cell], workload: str, look: Mapping[str, int]) -> list[Section]:
     """Return one section for each parameter of `workload` that varies, or one with the table alone."""
     names = cell_sets.varying(group)
-    found = [_section(group, workload, name, look) for name in names if name in AXES]
+    found = [_section(group, workload, name, look) for name in names if name in AXES and _of_numbers(group, name)]
     heading = f"{workload}: throughput"
     found = found or [Section(heading, tables=(_table(heading, group, names), *_cpu(group, names)))]
     return [attrs.evolve(found[0], text=" ".join(balanced(group))), *found[1:]]
+
+
+def _of_numbers(group: Sequence[Cell], name: str) -> bool:
+    """Return whether a parameter is a number wherever it is known: whoever writes a workload names its parameters."""
+    return not any(isinstance(cell.parameters.get(name), str) for cell in group)
 
 
 def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[str, int]) -> Section:
@@ -171,7 +176,7 @@ def _asked_mb_per_s(cell: Cell) -> float:
 def balanced(group: Sequence[Cell]) -> list[str]:
     """Return, for each label and point of readers and writers at a set rate, the highest rate that both held."""
     said = []
-    at_a_rate = [cell for cell in group if "stream_bytes_per_s" in cell.parameters]
+    at_a_rate = [one for one in group if "stream_bytes_per_s" in one.parameters and _of_numbers([one], "streams")]
     names = [name for name in cell_sets.varying(at_a_rate) if name != "stream_bytes_per_s"]
     ordered = sorted(at_a_rate, key=functools.partial(_place, names))
     for (label, point), mine in cell_sets.by(ordered, lambda c: (c.label, _of(names, c))).items():
