@@ -3,10 +3,11 @@
 
 import html
 import re
+from typing import Any
 
 import attrs
 import pytest
-from run_records import make_record
+from run_records import make_record, with_fio
 
 from fabtune.model.judgement import Rules
 from fabtune.model.runrecord import RunRecord, SessionTurn
@@ -51,3 +52,17 @@ def test_a_number_of_streams_in_words_has_no_rate_to_hold() -> None:
         for op in ("read", "write")
     ]
     assert "xdd: throughput" in page(made) and throughput.balanced(cells.cells(made)) == []
+
+
+def test_a_histogram_of_empty_bins_is_none() -> None:
+    def emptied(job: Any) -> None:
+        job["read"]["clat_ns"]["bins"] = {"100": 0}
+
+    assert "xdd: throughput" in page([with_fio(make_record(100, "a"), emptied)])
+
+    def with_empty_ends(job: Any) -> None:
+        job["read"]["clat_ns"]["bins"] |= {"1": 0, "999999999": 0}
+
+    record = make_record(100, "a")
+    (whole,), (padded,) = (cells.cells([one]) for one in (record, with_fio(record, with_empty_ends)))
+    assert suite.latency._points(padded.latencies()) == suite.latency._points(whole.latencies()) != ()

@@ -105,7 +105,7 @@ def _points(latencies: Latencies) -> tuple[tuple[float, float], ...]:
     Of the drained ones it is only known that they took less: what is shown is the same with all of them lowest.
     Those that last too long for the part are left out: longer ones are missing.
     """
-    bins = sorted(latencies.counts.items())
+    bins = sorted((ns, count) for ns, count in latencies.counts.items() if count)
     ranks = list(itertools.accumulate(count for _, count in bins))
     points: list[tuple[float, float]] = []
     for (ns, count), rank in zip(bins, ranks, strict=True):
