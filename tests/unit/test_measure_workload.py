@@ -231,6 +231,18 @@ def test_bad_settings_are_refused(setting: Any) -> None:
         workload.load("pioraw").with_parameters([setting])
 
 
+@pytest.mark.parametrize("word", ["nan", "inf", "1e999"])
+def test_no_number_that_is_none_is_set(word: str) -> None:
+    """A rate of nan requests a second was taken, and ended the run before its first request."""
+    text = f"{MINIMAL}\n".replace("[parameters]", "[parameters]\nper_s = [200.0]", 1)
+    with pytest.raises(InputError, match=f"--set per_s={word}: expected a number such as 200.0"):
+        parse(text).with_parameters([f"per_s={word}"])
+    assert parse(text).with_parameters(["per_s=0.5"]).parameters["per_s"] == [0.5]
+    if word != "1e999":
+        with pytest.raises(InputError, match=r"key 'parameters.per_s\[0\]': found .*allowed: a finite number"):
+            parse(text.replace("200.0", word))
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -385,7 +385,10 @@ def _parse_like(example: Value, word: str, name: str) -> Value:
     else:
         try:
             value = type(example)(word)
-        except ValueError:
+            # A float may be read from what is no number.
+            if not math.isfinite(value):
+                raise ValueError
+        except (ValueError, OverflowError):
             raise InputError(f"--set {name}={word}: expected a number such as {example}") from None
     if value <= 0:  # type: ignore[operator]
         raise InputError(f"--set {name}={word}: expected more than zero")
