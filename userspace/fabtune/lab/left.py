@@ -20,7 +20,7 @@ def unpack(results: Path, out: Path) -> None:
     )  # fmt: skip
 
 
-def remove(out: Path) -> None:
+def remove_left(out: Path) -> None:
     """Remove from `out` what a guest left there, and nothing that lies elsewhere or is somebody else's."""
     kept = out / LIST
     names = kept.read_text(errors="replace").splitlines() if kept.is_file() else []

@@ -134,7 +134,7 @@ def run_guest(
     console, output, results = out / "console.log", out / "output.log", out / "results.tar.gz"
     for stale in (console, output, results):
         stale.unlink(missing_ok=True)
-    left.remove(out)
+    left.remove_left(out)
     relay = _Relay(output, on_output or _to_stderr)
     ttys = [file_line(path) for path in (console, output, results)]
     try:
