@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What an interrupt leaves of the lab's own work is not taken for whole the next time, and is in nobody's way."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def test_an_interrupted_start_of_a_uml_guest_leaves_nothing_in_its_directory(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     for late in (initramfs, uml):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(late, "pack" if late is initramfs else "launch", interrupted)

@@ -20,7 +20,7 @@ from fabtune.lab.module import build_module
 from fabtune.lab.own_kernel import EXPECTED_S
 from fabtune.lab.qemu_words import file_line
 from fabtune.lab.recipe import DEBUG_KERNELS, SUITES, UML_VIRTUAL
-from fabtune.lab.uml import build_uml, make_state
+from fabtune.lab.uml import build_uml, make_state, require_root
 from fabtune.lab.uml_virtual import build_virtual_uml, find_virtual_uml
 from fabtune.lab.vm import Machine, run_guest, start
 
@@ -52,6 +52,7 @@ def _uml_machine(args: argparse.Namespace) -> Machine:
             f"--seed {args.seed}: User Mode Linux takes its random numbers from this host; leave it out, or use "
             "--clock virtual without --accel uml"
         )
+    require_root()
     virtual = find_virtual_uml() if args.clock == "virtual" else None
     image, host = _images([args.suite, SUITES[0]])
     return Machine(

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from fabtune.errors import FabtuneError
-from fabtune.host.run import Process, launch, privileged, require, run
+from fabtune.errors import FabtuneError, InputError
+from fabtune.host.run import Process, launch, require, run
 from fabtune.lab import apt, initramfs
 from fabtune.lab.cache import cache_dir, locked, making
 from fabtune.lab.image import Image
@@ -67,6 +67,18 @@ def _download(draft: Path) -> None:
         shutil.move(scratch / "root/usr/lib/uml/modules", draft / "modules")
 
 
+def require_root() -> None:
+    """Raise InputError unless this is root, which alone may start a guest.
+
+    Not behind sudo: it closes the files that the guest writes to, and what runs as root is not ours to end.
+    """
+    if os.geteuid() != 0:
+        raise InputError(
+            "--accel uml: needs root, because its kernel runs inside a root of its own, with mounts; "
+            "run fabtune as root, or leave --accel uml out"
+        )
+
+
 def make_state(path: Path) -> None:
     """Make `path` a state of no guest yet, unless it exists.  Raises FabtuneError."""
     if path.exists():
@@ -89,8 +101,9 @@ def start(
     The program needs a newer C library than a stable host has: it runs inside `host`'s root, in a mount namespace
     of its own, and leaves no mount behind however it ends.  `ttys` are QEMU's chardev definitions.
     What the guest writes stays in `state`, if it is given, and systemd is the guest's init.  `virtual` starts its clock
-    as a virtual one, which takes a `uml` that has it.
+    as a virtual one, which takes a `uml` that has it.  Raises InputError for who is not root.
     """
+    require_root()
     directory = log.parent
     joined = directory / "uml.cpio"
     with initramfs.first(host.root, "init-uml", joined):
@@ -119,10 +132,10 @@ def start(
             "panic=-1", "quiet", "loglevel=4", *append.split(),
         ]  # fmt: skip
         script = "".join(f"{_quoted(words)} && " for words in mounts) + f'exec chroot {_quoted([str(root)])} "$@"'
-        command = privileged([
+        command = [
             require("setpriv", "util-linux"), "--pdeathsig", "KILL", require("unshare", "util-linux"), "--mount",
             "--propagation", "private", "sh", "-c", script, "uml", *kernel,
-        ])  # fmt: skip
+        ]  # fmt: skip
         with log.open("wb") as said:
             return launch(command, log=said, on_terminal=on_terminal(ttys), pass_fds=opened)
     finally:
