@@ -16,6 +16,7 @@ from fabtune.experiment import batch, definition, earlier, fleet, inventory, pub
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
+from fabtune.lab.cache import using_cache
 from fabtune.measure import keptrun
 from fabtune.model.units import counted
 from fabtune.report.figure import WORDS
@@ -77,7 +78,8 @@ def _measure(
         if hosts:
             fleet.run_all(wanted, runs, hosts, allow_relogin=args.allow_relogin, resume=args.resume, progress=show)
         else:
-            batch.run_all(wanted, runs, resume=args.resume, progress=show, jobs=args.jobs)
+            with using_cache():
+                batch.run_all(wanted, runs, resume=args.resume, progress=show, jobs=args.jobs)
         # Whatever part was asked for, what the tree has of the rest stays in view.
         points, verdicts, part = batch.summary_of(every), batch.judge(wanted, every), batch.said_of_part(runs, every)
         if hosts:

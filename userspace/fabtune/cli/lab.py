@@ -13,6 +13,7 @@ from fabtune import progress
 from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.lab.accel import choose_accelerator
+from fabtune.lab.cache import using_cache
 from fabtune.lab.debug_kernel import build_debug_kernel, find_debug_kernel
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
 from fabtune.lab.job import write_job
@@ -99,7 +100,7 @@ def run_job(args: argparse.Namespace) -> int:
     if args.state:
         make_state(args.state)
         machine = replace(machine, state=args.state)
-    with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
+    with using_cache(), tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
         job = Path(name) / "job.cpio"
         write_job(
             job, args.script, args.arguments,
@@ -117,7 +118,7 @@ def run_shell(args: argparse.Namespace) -> int:
     """Enter a booted guest."""
     machine, module = _machine(args)
     columns, lines = shutil.get_terminal_size()
-    with tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
+    with using_cache(), tempfile.TemporaryDirectory(prefix="fabtune-lab-") as name:
         directory = Path(name)
         job = directory / "job.cpio"
         script = Path(__file__).parent.parent / "lab" / "guestfs" / "shell"

@@ -14,7 +14,7 @@ from pathlib import Path
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import privileged, require, run
 from fabtune.lab import apt, initramfs
-from fabtune.lab.cache import cache_dir, delete_tree, locked, making, require_space
+from fabtune.lab.cache import cache_dir, delete_tree, locked, making, require_space, using_cache, whole_cache
 from fabtune.lab.recipe import IMAGES, Recipe, recipe_for
 from fabtune.progress import Progress
 
@@ -79,7 +79,7 @@ def build_image(suite: str, progress: Progress) -> Image:
     Raises InputError for an unknown suite, FabtuneError when the build fails; a failed or
     interrupted build leaves nothing behind.
     """
-    with locked(f"image-{suite}") if find_image(suite) is None else locked("use"):
+    with locked(f"image-{suite}") if find_image(suite) is None else using_cache():
         image = find_image(suite)
         if image is not None:
             return image
@@ -99,14 +99,18 @@ def build_image(suite: str, progress: Progress) -> Image:
 
 
 def remove_images() -> int:
-    """Delete every cached image and verdict; return the bytes that were freed."""
+    """Delete every cached image and verdict; return the bytes that were freed.
+
+    Raises FabtuneError, having deleted nothing, where one is built or a guest runs from one.
+    """
     freed = 0
-    for path in cache_dir().iterdir():
-        if path.is_dir():
-            freed += sum(entry.lstat().st_size for entry in path.rglob("*"))
-            delete_tree(path)
-        elif path.suffix != ".lock":
-            path.unlink()
+    with whole_cache():
+        for path in cache_dir().iterdir():
+            if path.is_dir():
+                freed += sum(entry.lstat().st_size for entry in path.rglob("*"))
+                delete_tree(path)
+            elif path.suffix != ".lock":
+                path.unlink()
     return freed
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from fabtune.errors import FabtuneError
 from fabtune.host.run import Process, launch, require, tail
 from fabtune.lab import left, uml
+from fabtune.lab.cache import using_cache
 from fabtune.lab.image import Image
 from fabtune.lab.qemu_words import file_line, in_option
 
@@ -138,7 +139,8 @@ def run_guest(
     relay = _Relay(output, on_output or _to_stderr)
     ttys = [file_line(path) for path in (console, output, results)]
     try:
-        status = _to_its_end(start(machine, job, ttys, out / "qemu.log"), relay, out, timeout_s, stop)
+        with using_cache():
+            status = _to_its_end(start(machine, job, ttys, out / "qemu.log"), relay, out, timeout_s, stop)
     finally:
         for archive in ("initramfs.cpio", "uml.cpio"):
             (out / archive).unlink(missing_ok=True)

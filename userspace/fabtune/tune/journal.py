@@ -21,7 +21,7 @@ from fabtune import __version__
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
 from fabtune.facts.collect import Host
-from fabtune.host import files, tools, tree
+from fabtune.host import files, locks, tools, tree
 from fabtune.tune import fault, lines
 from fabtune.tune.lines import VERSION, BeginLine, Line, Logout
 from fabtune.tune.transaction import Step, Transaction, parse, take, without_held
@@ -170,11 +170,10 @@ def lock_keepers() -> tuple[list[int], list[int]]:
     itself is in neither list.
     """
     try:
-        place = (state_dir() / "lock").stat()
+        found = locks.lock_holders(state_dir() / "lock")
         said = (state_dir() / "lock").read_text(errors="replace").strip()
     except OSError:
         return [], []
-    found = [pid for one in Path("/proc").glob("[0-9]*") if _has_lock(one, place) for pid in [int(one.name)]]
     stopped = [pid for pid in found if _state(pid) == "T"]
     # A fabtune of another pid namespace calls itself by another number.
     tools_alone = not any(said == str(pid) or "fabtune" in _words(pid) for pid in found)
@@ -189,17 +188,6 @@ def _state(pid: int | str) -> str:
 
 def _words(pid: int) -> str:
     return (tree.read_text(Path(f"/proc/{pid}/cmdline")) or "").replace("\0", " ")
-
-
-def _has_lock(process: Path, place: os.stat_result) -> bool:
-    """Tell whether the process with that directory of /proc has the file at `place` open and locked."""
-    with contextlib.suppress(OSError):
-        for link in (process / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                here = link.stat()
-                if (here.st_dev, here.st_ino) == (place.st_dev, place.st_ino):
-                    return "FLOCK" in (process / "fdinfo" / link.name).read_text()
-    return False
 
 
 def at_work() -> str:
