@@ -73,8 +73,13 @@ def _set_otherwise(made: Mapping[str, Any], cell: Combination) -> str:
 
 
 def _is_of(point: Point, cell: Combination) -> bool:
-    """Tell whether a kept point is of a combination, as far as its values say."""
-    return all(_says(point, name, text, cell) for name, text in cell.factors.items() if name != "op")
+    """Tell whether a kept point is of a combination, as far as its values say; those that do not vary as well."""
+    fixed: dict[str, Any] = attrs.asdict(cell.settings)
+    varied = {FACTORS[name].key for name in cell.factors}
+    # Of an experiment in both directions each point is of one, and its seeds have a row together.
+    varied |= {"op", "seed", "profile", "known"}
+    alike = all(point[key] == value for key, value in fixed.items() if key in point and key not in varied)
+    return alike and all(_says(point, name, text, cell) for name, text in cell.factors.items() if name != "op")
 
 
 def _says(point: Point, name: str, text: str, cell: Combination) -> bool:

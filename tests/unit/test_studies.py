@@ -47,6 +47,12 @@ def test_the_stress_of_one_lun_is_of_one_mebibyte_a_process() -> None:
         assert (cell.settings.size_bytes, cell.settings.queue_depth) == (1 << 20, 1)
 
 
+def test_each_read_ahead_is_more_than_what_one_read_asks_for() -> None:
+    """The kernel's window is the larger of both: of reads of 1000 KiB, 16 and 128 KiB were the same experiment."""
+    for cell in definition.load("read-ahead").combinations():
+        assert cell.settings.size_bytes <= cell.settings.read_ahead_bytes
+
+
 def test_mptio_s_eight_processes_run_in_all_three_places() -> None:
     wanted = {cell.settings.workload: cell.settings.threads for cell in definition.load("mptio").combinations()}
     assert wanted == dict.fromkeys(("mptio", "mptio-files", "mptio-shared"), 8)
