@@ -8,6 +8,7 @@ from test_stat import reading
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import clients
+from fabtune.measure import measured
 from fabtune.model.runrecord import RunRecord, Stuck
 
 SECOND = 1_000_000_000
@@ -86,6 +87,26 @@ def test_a_request_s_time_counts_from_its_first_issue_as_one_client_s_does() -> 
     readings = [(102.0, retried(100, 12 * SECOND)), (104.0, retried(400, 14 * SECOND))]
     found = clients.figures(record(), "read", clients.measured_part(readings, 101.0, 4.0, ["sda", "sdb"], QUEUE))
     assert (found["p50_ms"], found["p99_ms"]) == pytest.approx((17, 17), rel=0.1)
+
+
+@pytest.mark.parametrize("op", ["read", "mixed"])
+def test_no_percentile_is_longer_than_the_longest_wait(op: str) -> None:
+    """A longest wait of 3.9 s, which fio told, stood beside a p99 of 6.3 s, which fabstat saw."""
+    step = record().steps[0]
+    by_fio = max(measured.oldest_s(step, way) or 0.0 for way in ("read", "write"))
+    slow = [
+        (at, two_disks(done, done, time_ns, 6 * SECOND))
+        for at, done, time_ns in ((102.0, 10, 12 * SECOND), (130.0, 500, 40 * SECOND))
+    ]
+    seen = clients.measured_part(slow, 101.0, 30.0, ["sda", "sdb"], QUEUE)
+    longest_s = clients.oldest_s(step, op, seen)
+    assert by_fio < longest_s == pytest.approx(6, rel=0.1)
+    taken = attrs.evolve(record(longest_s), runtime_s=30.0)
+    found = clients.figures(taken, "read", seen)
+    assert found["p99_ms"] is not None and found["oldest_s"] is not None
+    assert found["p99_ms"] <= found["oldest_s"] * 1e3
+    # What fio alone saw counts as well.
+    assert clients.oldest_s(step, op, []) == by_fio
 
 
 def test_clients_whose_requests_outlast_the_part_have_no_percentile() -> None:

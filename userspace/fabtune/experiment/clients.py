@@ -21,7 +21,7 @@ from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.results import BY_DISK, Point
-from fabtune.model.runrecord import Draft, PathTold, RunRecord, Stuck, WorkloadUsed, begin
+from fabtune.model.runrecord import Draft, PathTold, RunRecord, StepResult, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
@@ -71,10 +71,10 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
         draft.add(new_result(step))
         try:
             readings = _load(step, program, Path(scratch), gate, disks, draft)
-            draft.note(stuck=Stuck(STUCK_S, _oldest_s(draft, op)))
             begun_unix_s = draft.step.begun_unix_s or 0.0
             queue_bytes = settings.size_bytes * settings.queue_depth
             seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks, queue_bytes)
+            draft.note(stuck=Stuck(STUCK_S, oldest_s(draft.step, op, seen)))
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
@@ -90,8 +90,19 @@ def by_way(op: str, seen: Sequence[Client]) -> list[tuple[str, Sequence[Client]]
     return [("read", seen[half:]), ("write", seen[:half])] if op == "mixed" else [(op, seen)]
 
 
-def _oldest_s(draft: Draft, op: str) -> float:
-    return max(measured.oldest_s(draft.step, way) or 0.0 for way in ways_of(op))
+def oldest_s(step: StepResult, op: str, seen: Sequence[Client]) -> float:
+    """Return the longest that a request took: what fio last told may leave out some of which fabstat has the time."""
+    told = [measured.oldest_s(step, way) or 0.0 for way in ways_of(op)]
+    slowest = (_latencies(part, way, math.inf).quantile_ns(1) or 0 for way, part in by_way(op, seen))
+    return max(*told, *(ns / 1e9 for ns in slowest))
+
+
+def _latencies(seen: Sequence[Client], op: str, part_s: float) -> measured.Latencies:
+    """Return how long the requests of all clients took, from the first issue on, retries included, as of one alone."""
+    times = [histogram for one in seen if (histogram := one.interval.histogram("total", op))]
+    # Of a part of the requests alone nothing is told.
+    whole = [] if any(one.lacking for one in times) else times
+    return measured.together(measured.by_fabstat(one, part_s) for one in whole)
 
 
 def path_told(settings: Settings, op: str) -> PathTold:
@@ -216,11 +227,7 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
-    # From the first issue on, retries included, as of one client alone.
-    times = [histogram for one in seen if (histogram := one.interval.histogram("total", op))]
-    # Of a part of the requests alone nothing is told.
-    whole = [] if any(one.lacking for one in times) else times
-    every = measured.together(measured.by_fabstat(one, record.runtime_s or math.inf) for one in whole)
+    every = _latencies(seen, op, record.runtime_s or math.inf)
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
         found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
