@@ -37,6 +37,21 @@ def test_what_varies_is_what_the_study_varied(name: str, factor: str, values: li
     assert list(definition.load(name).factors[factor]) == values
 
 
+def test_what_is_said_of_a_range_is_asked_of_each_value_in_it() -> None:
+    """Of all round trips up to 50 ms the statement left out 2 ms."""
+    wanted = definition.load("wan-rtt")
+    (said,) = (one for one in wanted.expect if "up to 50 ms" in one.says)
+    inside = [text for text, rtt_ms in wanted.numbers("rtt").items() if rtt_ms <= 50]
+    assert said.where["rtt"].split(",") == inside
+
+
+def test_one_lun_gives_128_connections_what_the_study_s_gave_them() -> None:
+    """D.3.6, in cache, 8 clients of 1 process and 16 of 8: writes 196.33 and 190.43 MB/s, reads 189.77 and 186.60."""
+    shares = {"write": 190.43 / 196.33, "read": 186.60 / 189.77}
+    found = {one.where["op"]: one.at_least for one in definition.load("lun-stress-128").expect if one.to}
+    assert found == {op: round(share, 2) for op, share in shares.items()} == {"write": 0.97, "read": 0.98}
+
+
 def test_scaling_is_limited_by_the_target_not_by_the_round_trip() -> None:
     for cell in definition.load("scale-clients").combinations():
         assert cell.settings.rtt_ms == 0 and cell.settings.target_mib_per_s
