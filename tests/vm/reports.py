@@ -16,8 +16,9 @@ _FIRST_LINES = 6
 # A blank line ends none: KASAN has one above its call trace, and lockdep several.
 _ENDS = re.compile(r"={20}|---\[ end trace")
 _STAMP = re.compile(r"^\[ *\d+\.\d+\](\[ *[TC]\d+\])? ?")
-# Lines that name the module whatever the report is about: its own messages, and the list of what is loaded.
-_NAMES_NOBODY = re.compile(r"^(fabstat: |Modules linked in:)")
+# Lines that name the module whatever the report is about: its own messages, the list of what is loaded, and what a
+# worker of the kernel's has to do, whose functions stand in a backtrace where they are concerned.
+_NAMES_NOBODY = re.compile(r"^(fabstat: |Modules linked in:|Workqueue: )")
 # Where the module was when it was unloaded (run-bats), and a place in a backtrace that has no name any more.
 _PLACE = re.compile(r"^fabstat: was at 0x([0-9a-f]+), (\d+) bytes$", re.MULTILINE)
 _NAMELESS = re.compile(r"^ +0x([0-9a-f]+)$", re.MULTILINE)

@@ -17,7 +17,7 @@ from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
-from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, runs_of
+from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, number_of_runs
 from fabtune.report import answers, demo, figure, results_pages, suite
 from fabtune.report.table import Cell, Column, Table, decimals
 
@@ -171,7 +171,7 @@ def _untold(one: Summary) -> list[str]:
     if one.point.get("verdict") == Verdict.CANNOT_TELL.value:
         return [f"cannot tell: {one.point['why']}"]
     failed = int(one.point.number(FAILED))
-    return [failed_of(failed, runs_of(one.point), str(one.point["profile"]))] if failed else []
+    return [failed_of(failed, number_of_runs(one.point), str(one.point["profile"]))] if failed else []
 
 
 def _named(hosts: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import attrs
 
 from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together, left_out_of
-from fabtune.model.results import FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, runs_of
+from fabtune.model.results import FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, number_of_runs
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
@@ -65,7 +65,7 @@ class Summary:
     def unfair(self, figure: str) -> str:
         """Return why its runs are no fair sample of a figure; nothing where they are."""
         name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
-        ended, told, runs = int(self.point["seeds"]), len(self.by_seed[figure]), runs_of(self.point)
+        ended, told, runs = int(self.point["seeds"]), len(self.by_seed[figure]), number_of_runs(self.point)
         said = [failed_of(failed, runs, name)] if failed else []
         said += [left_out_of(out, runs, name)] if out else []
         if said or figure == THROUGHPUT or told == ended:

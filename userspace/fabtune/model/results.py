@@ -34,7 +34,7 @@ def decides(point: PointRow) -> str:
     return str(point.get(DECIDED_BY) or THROUGHPUT)
 
 
-def runs_of(row: PointRow) -> int:
+def number_of_runs(row: PointRow) -> int:
     """Return how many runs a row over seeds is of: with figures, failed and left out."""
     return sum(int(row.get(name) or 0) for name in ("seeds", FAILED, LEFT_OUT))
 

@@ -21,8 +21,8 @@ from fabtune.model.results import (
     PointRow,
     better_way,
     decides,
+    number_of_runs,
     paced,
-    runs_of,
 )
 from fabtune.model.untouched import baseline
 from fabtune.report import page, seednotes
@@ -122,7 +122,9 @@ def reasons(rows: Sequence[PointRow], factors: Sequence[str]) -> list[str]:
     """Return why rows are empty, each reason once, and of which rows the seeds fall into groups or differ."""
     empty = dict.fromkeys(f"{row['fabric']}: {row['missing']}" for row in rows if row.get("missing"))
     varying = _varying(rows, factors)
-    failed = [f"{_place(row, varying)}: {row[FAILED]} of {runs_of(row)} runs failed" for row in rows if row.get(FAILED)]
+    failed = [
+        f"{_place(row, varying)}: {row[FAILED]} of {number_of_runs(row)} runs failed" for row in rows if row.get(FAILED)
+    ]
     return [*empty, *failed, *_seed_notes(rows, factors)]
 
 
