@@ -74,10 +74,10 @@ class EmulatedPath:
     `buffer_bytes` is the bottleneck's queue, None for one that never drops; towards the initiator it is as much of
     what that direction holds.  With `seed` the same packets of each
     direction are lost, counted from `lose_anew` on, whatever else the seed of the guest decides; from Linux 6.6 on.
-    `jitter_ms` is how far the round trip varies to either side, in order; of the packets of a direction the share
-    `reorder` overtakes all others on the way, and the share `duplicate` arrives twice.  `rate_back_bit_per_s` is the
-    rate towards the initiator, None for the same.  `neighbours` puts other hosts beside both ends.
-    `nic_rate_bit_per_s` is what each end's NIC sends at, None for as fast as it comes.
+    `jitter_ms` is how far a lone packet's round trip varies to either side; in order, which makes it longer for close
+    ones.  Of the packets of a direction the share `reorder` overtakes all others on the way, and the share `duplicate`
+    arrives twice.  `rate_back_bit_per_s` is the rate towards the initiator, None for the same.  `neighbours` puts other
+    hosts beside both ends.  `nic_rate_bit_per_s` is what each end's NIC sends at, None for as fast as it comes.
     Without `offloads` each packet is handled on its own, as it always is where the path treats packets differently.
     """
 

@@ -100,7 +100,7 @@ class Settings:
     loss: float = _factor(units.parse_percent, "0%", "packets lost in each direction")
     loss_model: str = _factor(_one_of("random", "gemodel"), "random", "single losses, or bursts of three on average")
     jitter_ms: float = _factor(
-        units.parse_ms, "0ms", "how far the round trip varies to either side, packets staying in order", "jitter"
+        units.parse_ms, "0ms", "how far a lone packet's round trip varies to either side; all stay in order", "jitter"
     )
     reorder: float = _factor(units.parse_percent, "0%", "packets of each direction that overtake all others on the way")
     duplicate: float = _factor(units.parse_percent, "0%", "packets of each direction that arrive twice")
