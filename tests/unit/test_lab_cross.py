@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fabtune.lab import cross
+from fabtune.lab import cross, iperf3
 from fabtune.lab.waiting import until
 
 
@@ -38,8 +38,8 @@ def test_no_flow_goes_on_when_the_traffic_is_over(kind: str, tmp_path: Path, mon
     client.chmod(0o755)
     monkeypatch.setattr(cross, "nsenter", lambda _: [])
     monkeypatch.setattr(cross, "Arrived", _NobodyLooks)
-    monkeypatch.setattr(cross.iperf3, "program", lambda: str(client))
-    monkeypatch.setattr(cross.iperf3, "listening", _listening)
+    monkeypatch.setattr(iperf3, "program", lambda: str(client))
+    monkeypatch.setattr(iperf3, "listening", _listening)
     with cross.traffic(kind, "read"):
         until(lambda: pids.exists() and pids.read_text().endswith("\n"), "the client")
         (pid,) = map(int, pids.read_text().split())

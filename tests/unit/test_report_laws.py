@@ -29,7 +29,7 @@ BURSTS = {
 }  # fmt: skip
 
 
-def at_depth(record: Any, depth: Any) -> Any:
+def at_depth(record: RunRecord, depth: int) -> RunRecord:
     """Give a record of depth 1 the latency that goes with `depth`."""
     return with_step(with_latency(record, depth), depth=depth)
 

@@ -11,7 +11,7 @@ from run_records import make_record, with_fio
 
 from fabtune.model.judgement import Rules
 from fabtune.model.runrecord import RunRecord, SessionTurn
-from fabtune.report import cells, suite, throughput
+from fabtune.report import cells, latency, suite, throughput
 
 
 def page(records: list[RunRecord]) -> str:
@@ -42,7 +42,8 @@ def test_only_numbers_are_on_an_axis(name: str) -> None:
     (section,) = throughput.sections(cells.cells(made), "xdd", {"a": 0})
     assert section.heading == "xdd: throughput" and section.figures == ()
     # One text among numbers has no place between them.
-    mixed = [make_record(100, "a", parameters={name: value}) for value in (1, 2, "many")]
+    values: tuple[int | str, ...] = (1, 2, "many")
+    mixed = [make_record(100, "a", parameters={name: value}) for value in values]
     assert throughput.sections(cells.cells(mixed), "xdd", {"a": 0})[0].heading == "xdd: throughput"
 
 
@@ -65,4 +66,4 @@ def test_a_histogram_of_empty_bins_is_none() -> None:
 
     record = make_record(100, "a")
     (whole,), (padded,) = (cells.cells([one]) for one in (record, with_fio(record, with_empty_ends)))
-    assert suite.latency._points(padded.latencies()) == suite.latency._points(whole.latencies()) != ()
+    assert latency._points(padded.latencies()) == latency._points(whole.latencies()) != ()

@@ -109,7 +109,9 @@ def test_a_sleep_that_its_own_timer_ends_meanwhile_is_the_kernel_s(who: str, our
     assert (len(found.ours), len(found.known), found.others) == (ours, 1 - ours, [])
 
 
-@pytest.mark.parametrize(("frame", "ours"), [("process_one_work+0x172/0x700", 0), ("fabstat_scan+0x9/0x10 [fabstat]", 1)])
+@pytest.mark.parametrize(
+    ("frame", "ours"), [("process_one_work+0x172/0x700", 0), ("fabstat_scan+0x9/0x10 [fabstat]", 1)]
+)
 def test_what_a_worker_of_the_kernel_has_to_do_is_not_who_raced(frame: str, ours: int) -> None:
     found = reports_in(
         f"BUG: KCSAN: data-race in {frame}\n\nrace at unknown origin, with read to 0xffff888000240fa0 of 8 bytes:\n"
