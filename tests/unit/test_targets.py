@@ -26,6 +26,7 @@ from fabtune.facts.collect import Facts, survey
 from fabtune.host import targets, tools
 from fabtune.host.run import Ended
 from fabtune.lab.recipe import IMAGES, SUITES, image_for, recipe_for
+from fabtune.model.device import Device
 from fabtune.model.path import NetworkPath
 from fabtune.tune import persist
 from fabtune.tune.locate import Locator
@@ -74,6 +75,12 @@ def test_kinds_are_found_and_each_scope_belongs_to_one() -> None:
     assert targets.default_of("lio.default_cmdsn_depth") is None
     with pytest.raises(InputError, match="expected one of lio, tgt"):
         targets.named("scst")
+
+
+@pytest.mark.parametrize(("scope", "identity"), [("srpt-tpg", "fe80::a1/fe80::a1"), ("backstore", "rd_mcp/disk0")])
+def test_who_is_logged_in_is_asked_of_what_shows_nobody(host: Path, scope: str, identity: str) -> None:
+    """ib_srpt does not show it: `apply` of any of its values ended there."""
+    assert targets.logins(Device(scope, identity, scope)) == []
 
 
 def test_tgt_shows_its_targets_portals_luns_and_initiators(tgt: Path) -> None:

@@ -84,6 +84,9 @@ class _Lio(Kind):
         return found
 
     def logins(self, device: Device) -> list[Login]:
+        if device.scope not in ("tpg", "acl"):
+            # A backstore has none of its own, and ib_srpt does not show who is logged in.
+            return []
         target, tpg, *acl = device.identity.split(",")
         return [one for one in _logins(configfs() / "iscsi" / target / tpg) if not acl or one.initiator in acl]
 
