@@ -99,14 +99,14 @@ def test_no_percentile_is_longer_than_the_longest_wait(op: str) -> None:
         for at, done, time_ns in ((102.0, 10, 12 * SECOND), (130.0, 500, 40 * SECOND))
     ]
     seen = clients.measured_part(slow, 101.0, 30.0, ["sda", "sdb"], QUEUE)
-    longest_s = clients.oldest_s(step, op, seen)
+    longest_s = clients.longest_wait_s(step, op, seen)
     assert by_fio < longest_s == pytest.approx(6, rel=0.1)
     taken = attrs.evolve(record(longest_s), runtime_s=30.0)
     found = clients.figures(taken, "read", seen)
     assert found["p99_ms"] is not None and found["oldest_s"] is not None
     assert found["p99_ms"] <= found["oldest_s"] * 1e3
     # What fio alone saw counts as well.
-    assert clients.oldest_s(step, op, []) == by_fio
+    assert clients.longest_wait_s(step, op, []) == by_fio
 
 
 def test_clients_whose_requests_outlast_the_part_have_no_percentile() -> None:

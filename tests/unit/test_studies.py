@@ -62,6 +62,13 @@ def test_the_stress_of_one_lun_is_of_one_mebibyte_a_process() -> None:
         assert (cell.settings.size_bytes, cell.settings.queue_depth) == (1 << 20, 1)
 
 
+@pytest.mark.parametrize("name", definition.names())
+def test_a_row_says_where_no_result_of_its_experiment_is_kept(name: str) -> None:
+    rows = [row for row in PAGE.splitlines() if row.startswith("|") and f"`{name}`: " in row]
+    kept = (TOP / f"Documentation/results/{name}.json").exists()
+    assert all(("no result is kept" in row) is not kept for row in rows)
+
+
 def test_each_read_ahead_is_more_than_what_one_read_asks_for() -> None:
     """The kernel's window is the larger of both: of reads of 1000 KiB, 16 and 128 KiB were the same experiment."""
     for cell in definition.load("read-ahead").combinations():

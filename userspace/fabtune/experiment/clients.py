@@ -74,7 +74,7 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             begun_unix_s = draft.step.begun_unix_s or 0.0
             queue_bytes = settings.size_bytes * settings.queue_depth
             seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks, queue_bytes)
-            draft.note(stuck=Stuck(STUCK_S, oldest_s(draft.step, op, seen)))
+            draft.note(stuck=Stuck(STUCK_S, longest_wait_s(draft.step, op, seen)))
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
@@ -90,7 +90,7 @@ def by_way(op: str, seen: Sequence[Client]) -> list[tuple[str, Sequence[Client]]
     return [("read", seen[half:]), ("write", seen[:half])] if op == "mixed" else [(op, seen)]
 
 
-def oldest_s(step: StepResult, op: str, seen: Sequence[Client]) -> float:
+def longest_wait_s(step: StepResult, op: str, seen: Sequence[Client]) -> float:
     """Return the longest that a request took: what fio last told may leave out some of which fabstat has the time."""
     told = [measured.oldest_s(step, way) or 0.0 for way in ways_of(op)]
     slowest = (_latencies(part, way, math.inf).quantile_ns(1) or 0 for way, part in by_way(op, seen))
