@@ -12,7 +12,7 @@ from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError, printable
-from fabtune.experiment import batch, definition, earlier, fleet, inventory, publish, results
+from fabtune.experiment import batch, definition, earlier, fleet, inventory, measuring, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -49,18 +49,18 @@ def run_experiment(args: argparse.Namespace) -> int:
         return _show_plan(every[0].clock, runs, args.jobs or os.cpu_count() or 1, args.json)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
-    out.mkdir(parents=True, exist_ok=True)
-    results.withdraw(out)
-    try:
-        verdicts = _measure(args, wanted, runs, every, hosts, out)
-    except BaseException:
-        # The tree shows which runs are there and which failed; what is wrong with it must not hide why it is so.
+    with measuring.only_run_in(out):
+        results.withdraw(out)
         try:
-            _write_tree(args, wanted, runs, every, hosts, out)
-        except (FabtuneError, OSError) as error:
-            console.say(f"fabtune: {error}")
-        raise
-    _write_tree(args, wanted, runs, every, hosts, out)
+            verdicts = _measure(args, wanted, runs, every, hosts, out)
+        except BaseException:
+            # The tree shows which runs are there and which failed; what is wrong with it must not hide why it is so.
+            try:
+                _write_tree(args, wanted, runs, every, hosts, out)
+            except (FabtuneError, OSError) as error:
+                console.say(f"fabtune: {error}")
+            raise
+        _write_tree(args, wanted, runs, every, hosts, out)
     return _code(verdicts)
 
 

@@ -21,7 +21,7 @@ from fabtune.model.origin import Origin, each
 _ASIDE = (
     "report", "lint", "experiment/batch.py", "experiment/definition.py", "experiment/derived.py",
     "experiment/earlier.py", "experiment/expect.py", "experiment/left_out.py", "experiment/present.py",
-    "experiment/publish.py",
+    "experiment/measuring.py", "experiment/publish.py",
     "experiment/results.py", "experiment/summary.py", "cli/compare.py", "cli/experiment.py", "cli/report.py",
 )  # fmt: skip
 
