@@ -32,6 +32,11 @@ NET = "measure net --peer storage1.invalid"
         ("measure latency --on {here} --trace t.bin", "needs `measure replay`: --trace"),
         ("measure replay --trace t.bin --on /dev/null --peer storage1", "needs `measure net`: --peer"),
         ("measure replay --trace t.bin --on /dev/null --keep-files", "--keep-files cannot be given with a replay"),
+        ("measure ioverify --on {here} --ramp 5s", "ends when its data is done: --runtime and --ramp cannot be set"),
+        ("measure xdd --on {here} --ramp 5s", "ends when its data is done, after no ramp: --ramp needs --runtime"),
+        ("measure latency --on {here} --confirm sdx", "--confirm sdx: {here} is no device that would be overwritten"),
+        ("measure latency --on {here} --mtu 9000", "--mtu 9000: the bound needs --rtt and --rate as well"),
+        ("measure latency --on {here} --mtu 9000 --rtt 5ms", "--mtu 9000: the bound needs --rtt and --rate as well"),
         ("verify --rtt 5ms", "--rtt is for a profile's plan: give a PROFILE with it"),
         ("verify --rate nonsense", "--rate is for a profile's plan"),
         ("verify --set foo", "--set is for a profile's plan"),
@@ -62,8 +67,27 @@ def test_an_option_that_would_do_nothing_is_refused(
     (tmp_path / "script").write_text("true\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(shlex.split(line.format(here=tmp_path))) == ExitCode.USAGE
-    assert says in capsys.readouterr().err
+    assert says.format(here=tmp_path) in capsys.readouterr().err
     assert not (tmp_path / "cache").exists() and not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rtt", "5ms"], ["no bound is computed: --rtt needs --rate as well"]),
+        (["--rate", "1gbit"], ["no bound is computed: --rate needs --rtt as well"]),
+        (["--rtt", "5ms", "--rate", "1gbit"], []),
+        ([], []),
+    ],
+)
+def test_half_a_path_is_said_to_give_no_bound(
+    words: list[str], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A round trip tells points apart even without a rate, but a bound was expected and nothing was said."""
+    asked = ["measure", "latency", "--on", str(tmp_path / "nosuch"), *words, "--out", str(tmp_path)]
+    assert main(asked) == ExitCode.USAGE
+    notes = [line for line in capsys.readouterr().err.split("\n") if "bound" in line]
+    assert notes == [f"fabtune: {one}" for one in said]
 
 
 def test_an_option_with_the_value_that_it_has_untold_is_none_of_another_mind(

@@ -22,7 +22,16 @@ REDRAWS_PER_S = 0.5
 
 
 def path_of(args: argparse.Namespace) -> PathTold:
-    """Return what the user said about the network path."""
+    """Return what the user said about the network path, after saying what of it gives no bound.
+
+    Raises InputError for what is of no use alone.
+    """
+    missing = [option for option, value in (("--rtt", args.rtt), ("--rate", args.rate)) if value is None]
+    if missing and first_given(args, "--mtu"):
+        raise InputError(f"--mtu {args.mtu}: the bound needs --rtt and --rate as well")
+    if len(missing) == 1:
+        given = "--rate" if missing == ["--rtt"] else "--rtt"
+        _say(f"no bound is computed: {given} needs {missing[0]} as well")
     rtt_s = None if args.rtt is None else args.rtt / 1e3
     return PathTold(rtt_s, None if args.rate is None else args.rate / 8, args.mtu)
 

@@ -68,7 +68,9 @@ class Measurement:
 
     def check(self, confirm: str | None, ask: Callable[[str, str], str] | None) -> None:
         """Raise InputError for what cannot be measured; before a device is overwritten, `ask` for its name."""
-        self.load.check_runtime(self.runtime_s)
+        self.load.check_runtime(self.runtime_s, self.ramp_s)
+        if confirm is not None and self.place.kind == "directory":
+            raise InputError(f"--confirm {confirm}: {self.place.path} is no device that would be overwritten")
         workload_run.check_target(self.load, self.place)
         if self.writes:
             targets.check_overwriting(self.place, confirm, ask)

@@ -115,12 +115,16 @@ class Workload(_File):
             _check_once(parameters[name], f"--set {setting}")
         return attrs.evolve(self, parameters=parameters)
 
-    def check_runtime(self, runtime_s: float | None) -> None:
-        """Raise InputError where `runtime_s` is set and the workload ends with its data.
+    def check_runtime(self, runtime_s: float | None, ramp_s: float | None = None) -> None:
+        """Raise InputError where one is set and the workload ends with its data, or `ramp_s` before no time at all.
 
         fio would begin again with the files that are there already, or look up those that it never made.
         """
-        if runtime_s and self.time.ends_with_data:
+        if ramp_s and not (runtime_s or self.time.runtime_s or self.time.ends_with_data):
+            raise InputError(
+                f"workload '{self.name}' ends when its data is done, after no ramp: --ramp needs --runtime"
+            )
+        if (runtime_s or ramp_s) and self.time.ends_with_data:
             raise InputError(
                 f"workload '{self.name}' ends when its data is done: --runtime and --ramp cannot be set; "
                 f"change the amount with --set ({', '.join(self.parameters)})"
