@@ -10,7 +10,8 @@ import attrs
 from fabtune.host.blocks import SECTOR_BYTES
 from fabtune.measure import measured
 from fabtune.measure.growth import delta, deltas
-from fabtune.model.path import LINUX_FRAMING, Bursts, bound_bytes_per_s, unsolicited_bytes, write_round_trips
+from fabtune.model import capacity
+from fabtune.model.path import LINUX_FRAMING, Bursts, bound_bytes_per_s, unsolicited_bytes
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.stat import DeviceInterval
 
@@ -113,20 +114,22 @@ def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | N
     if framing_bytes is not None:
         network = dataclasses.replace(network, framing_bytes=framing_bytes)
     share = counts[op] / sum(counts.values())
-    mean_trips = sum(round_trips(record, result, way) * count for way, count in counts.items()) / sum(counts.values())
+    mean_trips = sum(trips_of_request(record, result, way) * count for way, count in counts.items()) / sum(
+        counts.values()
+    )
     found = bound_bytes_per_s(network, int(size), result.depth, mean_trips, share=share)
     return min(found, share * (record.target.limit_bytes_per_s or math.inf))
 
 
-def round_trips(record: RunRecord, result: StepResult, op: str) -> int:
+def trips_of_request(record: RunRecord, result: StepResult, op: str) -> int:
     """Return the round trips of one request, by the bursts; the parts that the kernel makes of it take theirs at once.
 
     Without a request size or negotiated values it is the command's own.
     """
-    size, bursts = result.parameters.get("block_bytes"), negotiated_bursts(result)
-    if op != "write" or not size or bursts is None:
+    size = result.parameters.get("block_bytes")
+    if op != "write" or not size:
         return 1
-    return write_round_trips(min(int(size), _largest_request(record)), bursts)
+    return capacity.round_trips(op, min(int(size), _largest_request(record)), negotiated_bursts(result))
 
 
 def negotiated_bursts(result: StepResult) -> Bursts | None:

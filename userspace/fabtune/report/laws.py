@@ -75,7 +75,7 @@ def _path(cell: Cell) -> NetworkPath | None:
 
 
 def _trips(cell: Cell) -> int:
-    return checks.round_trips(*cell.runs[0], cell.op)
+    return checks.trips_of_request(*cell.runs[0], cell.op)
 
 
 def _both_ways(cell: Cell) -> bool:
