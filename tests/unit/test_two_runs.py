@@ -25,9 +25,9 @@ def codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(-1)
             found[:] = [main(["run", "exp.toml", *more]) for more in ((), ("--dry-run", "--resume"))]
         draft.mkdir()
-        point = {"op": "read", "seed": 1, "mb_per_s": 9.0, "profile": "untouched", "rtt_ms": 0.0}
+        point = Point({"op": "read", "seed": 1, "mb_per_s": 9.0, "profile": "untouched", "rtt_ms": 0.0})
         point |= {"bound_mb_per_s": 10.0, "fraction_of_bound": 0.9}
-        (draft / keptrun.POINTS).write_text(keptrun.as_text([Point(point)]))
+        (draft / keptrun.POINTS).write_text(keptrun.as_text([point]))
         return SimpleNamespace(exit_status=0)
 
     monkeypatch.chdir(tmp_path)

@@ -114,10 +114,8 @@ def bound(record: RunRecord, result: StepResult, op: str, framing_bytes: int | N
     if framing_bytes is not None:
         network = dataclasses.replace(network, framing_bytes=framing_bytes)
     share = counts[op] / sum(counts.values())
-    mean_trips = sum(trips_of_request(record, result, way) * count for way, count in counts.items()) / sum(
-        counts.values()
-    )
-    found = bound_bytes_per_s(network, int(size), result.depth, mean_trips, share=share)
+    trips = sum(trips_of_request(record, result, way) * count for way, count in counts.items())
+    found = bound_bytes_per_s(network, int(size), result.depth, trips / sum(counts.values()), share=share)
     return min(found, share * (record.target.limit_bytes_per_s or math.inf))
 
 

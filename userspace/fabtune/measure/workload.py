@@ -120,15 +120,12 @@ class Workload(_File):
 
         fio would begin again with the files that are there already, or look up those that it never made.
         """
-        if ramp_s and not (runtime_s or self.time.runtime_s or self.time.ends_with_data):
-            raise InputError(
-                f"workload '{self.name}' ends when its data is done, after no ramp: --ramp needs --runtime"
-            )
+        why = f"workload '{self.name}' ends when its data is done"
         if (runtime_s or ramp_s) and self.time.ends_with_data:
-            raise InputError(
-                f"workload '{self.name}' ends when its data is done: --runtime and --ramp cannot be set; "
-                f"change the amount with --set ({', '.join(self.parameters)})"
-            )
+            amount = ", ".join(self.parameters)
+            raise InputError(f"{why}: --runtime and --ramp cannot be set; change the amount with --set ({amount})")
+        if ramp_s and not (runtime_s or self.time.runtime_s):
+            raise InputError(f"{why}, after no ramp: --ramp needs --runtime")
 
     def combinations(self) -> Iterator[dict[str, Value]]:
         """Yield every combination of the parameters' values, the last parameter varying first."""
