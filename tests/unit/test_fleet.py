@@ -12,7 +12,7 @@ from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.experiment import batch, definition, fleet, inventory, publish
+from fabtune.experiment import at_once, batch, definition, fleet, inventory, publish
 from fabtune.experiment.summary import summarise
 from fabtune.measure import recordfile
 from fabtune.model.results import Point
@@ -257,7 +257,7 @@ def test_no_more_hosts_at_once_than_memory_is_there_for(tmp_path: Path, monkeypa
     names = "".join(f"h{number} fabtune_device=/dev/sdb\n" for number in range(60))
     hosts = inventory.load(_inventory(tmp_path, f"[initiators]\n{names}[targets]\nt\n"))
     (tmp_path / "meminfo").write_text("MemFree:  1000 kB\nMemAvailable:    1048576 kB\n")
-    monkeypatch.setattr(fleet, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(at_once, "_MEMINFO", tmp_path / "meminfo")
     assert fleet._at_once(hosts) == 20
 
 

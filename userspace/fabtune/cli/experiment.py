@@ -2,7 +2,6 @@
 """`fabtune run`: an experiment's matrix, measured where it says, with table, page and summary."""
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from fabtune import progress
 from fabtune.cli import console, table
 from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError, printable
-from fabtune.experiment import batch, definition, earlier, fleet, inventory, measuring, publish, results
+from fabtune.experiment import at_once, batch, definition, earlier, fleet, inventory, measuring, publish, results
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
@@ -46,7 +45,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(every[0].clock, runs, args.jobs or os.cpu_count() or 1, args.json)
+        return _show_plan(every[0].clock, runs, args.jobs or at_once.guests_at_once(), args.json)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     with measuring.only_run_in(out):

@@ -197,7 +197,11 @@ def _run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--resume", action="store_true", help="keep the runs that --out already holds")
     parser.add_argument(
-        "--jobs", type=count, default=0, metavar="N", help="how many guests to run at a time (default: one per core)"
+        "--jobs",
+        type=count,
+        default=0,
+        metavar="N",
+        help="how many guests to run at a time (default: one per CPU, if their memory is there)",
     )
     parser.add_argument(
         "--fleet", type=Path, metavar="INVENTORY", help="run on the hosts of an Ansible inventory instead of in the lab"

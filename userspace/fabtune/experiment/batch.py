@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs combinations in lab guests, as many at a time as there are cores, and keeps each run's files.
+"""Runs combinations in lab guests, as many at a time as there are CPUs and memory for, and keeps each run's files.
 
 A run's directory holds what its guest left (records, points, console) and, written last, the note of what it came
 from: a run that is not whole, or came from something else, runs again.
 """
 
 import json
-import os
 import shutil
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import clients, earlier, expect, left_out
+from fabtune.experiment.at_once import guests_at_once
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.present import images_of, look_anew, origin_now
@@ -166,7 +166,7 @@ def check_profiles(definition: Definition, cells: Sequence[Combination]) -> None
 def run_all(
     definition: Definition, runs: Sequence[Run], *, resume: bool, progress: Progress, jobs: int = 0
 ) -> list[Point]:
-    """Run what is not there yet, `jobs` guests at a time (0: one a core), and return all points in the order of `runs`.
+    """Run what is not there yet, `jobs` guests at a time (0: as many as fit), and return all points as `runs` stand.
 
     Without `resume` everything runs anew; with it, what came from something else does, and is named.  What was there is
     put aside once there are images to measure with.  Raises RunsFailedError naming every one that failed, after the
@@ -176,7 +176,7 @@ def run_all(
     missing = [run for run in waiting if fabrics.find(run.settings.fabric).MISSING]
     waiting = [run for run in waiting if not fabrics.find(run.settings.fabric).MISSING]
     suites = dict.fromkeys(name for run in waiting for name in images_of(run.settings))
-    workers = jobs or os.cpu_count() or 1
+    workers = jobs or guests_at_once()
     progress.begin([step for suite in suites for step in expected_steps(suite)])
     progress.begin([(run.name, EXPECTED_RUN_S) for run in waiting], at_once=workers)
     images = {suite: build_image(suite, progress) for suite in suites} if waiting else {}

@@ -9,7 +9,6 @@ when every host was measured.
 import configparser
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -22,6 +21,7 @@ from typing import Any
 import attrs
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.experiment.at_once import memory_allows
 from fabtune.experiment.batch import Run, make_room, refuse_failures, to_measure
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import EVERY_HOST
@@ -49,7 +49,6 @@ _SSH_ARGS = "-o ControlMaster=auto -o ControlPersist=60s -o ServerAliveInterval=
 # A process of Ansible for each host: what begins together must not wait for another's end, and five are its default.
 # Beyond this, or what memory is there for, hosts take turns.
 _MOST_AT_ONCE, _BYTES_EACH = 200, 50 << 20
-_MEMINFO = Path("/proc/meminfo")
 # What starting a process for each host and reaching it takes before all of them can look: the first waits for the last.
 _REACH_S, _REACH_HOST_S = 5.0, 0.15
 
@@ -286,10 +285,8 @@ def play_why(inventory: Inventory, seconds: float, directory: Path) -> None:
 
 def _at_once(inventory: Inventory) -> int:
     """Return how many hosts are worked on at once, where nobody says otherwise."""
-    found = re.search(r"^MemAvailable: *([0-9]+) kB", _MEMINFO.read_text(), re.MULTILINE)
-    memory = int(found[1]) << 10 if found else 0
     hosts = len({*inventory.initiators, *inventory.targets})
-    return max(1, min(hosts, _MOST_AT_ONCE, memory // _BYTES_EACH))
+    return memory_allows(min(hosts, _MOST_AT_ONCE), _BYTES_EACH)
 
 
 def _forks_are_said() -> bool:

@@ -19,9 +19,9 @@ from fabtune.model.origin import Origin, each
 
 # What of the package takes no part in measuring: how runs are chosen, judged and shown.
 _ASIDE = (
-    "report", "lint", "experiment/batch.py", "experiment/definition.py", "experiment/derived.py",
-    "experiment/earlier.py", "experiment/expect.py", "experiment/left_out.py", "experiment/present.py",
-    "experiment/measuring.py", "experiment/publish.py",
+    "report", "lint", "experiment/at_once.py", "experiment/batch.py", "experiment/definition.py",
+    "experiment/derived.py", "experiment/earlier.py", "experiment/expect.py", "experiment/left_out.py",
+    "experiment/measuring.py", "experiment/present.py", "experiment/publish.py",
     "experiment/results.py", "experiment/summary.py", "cli/compare.py", "cli/experiment.py", "cli/report.py",
 )  # fmt: skip
 
