@@ -40,7 +40,6 @@ def bare(suite: str) -> Image:
             with making(target) as draft:
                 image.install_root(recipe, draft / "root")
                 release = image._strip_kernel_modules(draft / "root")
-                initramfs.write(draft / "root", release, draft / "initramfs.cpio")
                 (draft / "image.json").write_text(json.dumps({"suite": suite, "kernel_release": release}))
     return Image(target, suite)
 
@@ -91,8 +90,7 @@ def main() -> int:
         installed = work / "image"
         installed.mkdir()
         (work / "chroot/root.squashfs").rename(installed / "root.squashfs")
-        for file in ("initramfs.cpio", "image.json"):
-            shutil.copy(base.directory / file, installed / file)
+        shutil.copy(base.directory / "image.json", installed / "image.json")
         (installed / "root").symlink_to(base.root)
         machine = Machine(Image(installed, suite), clock="real", accelerator=choose_accelerator("auto", base), smp=2)
         job(work / "job.cpio")

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 from fabtune.errors import InputError
-from fabtune.lab import initramfs
 from fabtune.lab.cache import delete_tree, locked, making, require_space
 from fabtune.lab.image import Image, squash, tool_root
 from fabtune.lab.own_kernel import COMPILER, NEEDED_BYTES, OwnKernel, compile_kernel, drop_objects, step
@@ -59,10 +58,9 @@ def _kernel(name: str) -> OwnKernel:
 
 
 def _pack(root: Path, release: str, draft: Path) -> None:
-    """Write what guests boot: the initramfs, and the modules where an image has them."""
+    """Write the modules as guests find them: where an image has its own."""
     stage = draft / "stage"
     modules = Path("usr/lib/modules") / release
     shutil.copytree(root / modules, stage / modules, symlinks=True, ignore=shutil.ignore_patterns("build"))
     squash(stage, draft / "root.squashfs")
     delete_tree(stage)
-    initramfs.write(root, release, draft / "initramfs.cpio")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.run import privileged, require, run
-from fabtune.lab import apt, initramfs
+from fabtune.lab import apt
 from fabtune.lab.cache import cache_dir, delete_tree, locked, making, require_space, using_cache, whole_cache
 from fabtune.lab.recipe import IMAGES, Recipe, recipe_for
 from fabtune.progress import Progress
@@ -43,10 +43,6 @@ class Image:
     @property
     def squashfs(self) -> Path:
         return self.directory / "root.squashfs"
-
-    @property
-    def initramfs(self) -> Path:
-        return self.directory / "initramfs.cpio"
 
     @property
     def kernel_release(self) -> str:
@@ -93,7 +89,6 @@ def build_image(suite: str, progress: Progress) -> Image:
                 _compile_library(draft / "root")
                 release = _strip_kernel_modules(draft / "root")
                 squash(draft / "root", draft / "root.squashfs", recipe.toolchain)
-                initramfs.write(draft / "root", release, draft / "initramfs.cpio")
             (draft / "image.json").write_text(json.dumps({"suite": suite, "kernel_release": release}))
         return Image(target, suite)
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Initramfs archives: the one that mounts an image, and the ones that carry a job into a guest."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -10,17 +11,34 @@ from pathlib import Path
 
 from fabtune.host.run import require, run
 from fabtune.installed import PACKAGE
+from fabtune.lab.cache import locked
+from fabtune.lab.image import Image
 
 _BOOT_MODULES = ("nfit", "nd_pmem", "squashfs", "overlay")
 GUEST_DIR = PACKAGE / "lab" / "guestfs"
 
 
-def write(root: Path, kernel_release: str, target: Path) -> None:
-    """Write the initramfs that finds, mounts and enters the image whose kernel is `kernel_release`."""
-    with first(root, "init", target) as stage:
+def boot_archive(image: Image) -> Path:
+    """Return the initramfs that finds, mounts and enters `image`, made when there is none of this tree's own.
+
+    It is named after what of this tree is in it, so that trees that take turns find theirs.
+    """
+    own = (GUEST_DIR / "init").read_bytes() + " ".join(_BOOT_MODULES).encode()
+    target = image.directory / f"initramfs-{hashlib.sha256(own).hexdigest()[:16]}.cpio"
+    with locked(f"initramfs-{image.suite}"):
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=image.directory) as name:
+                draft = Path(name) / target.name
+                _write(image, draft)
+                draft.rename(target)
+    return target
+
+
+def _write(image: Image, target: Path) -> None:
+    with first(image.root, "init", target) as stage:
         (stage / "modules").mkdir()
         order = []
-        for path in _module_files(root, kernel_release):
+        for path in _module_files(image.root, image.kernel_release):
             shutil.copy(path, stage / "modules" / path.name)
             order.append(path.name)
         (stage / "modules/order").write_text("".join(f"{name}\n" for name in order))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError
 from fabtune.host.run import Process, launch, require, tail
-from fabtune.lab import left, uml
+from fabtune.lab import initramfs, left, uml
 from fabtune.lab.cache import using_cache
 from fabtune.lab.image import Image
 from fabtune.lab.qemu_words import file_line, in_option
@@ -55,7 +55,7 @@ class Machine:
 
     @property
     def kernel(self) -> Image:
-        """The image that the kernel, its modules and its initramfs come from."""
+        """The image that the kernel and its modules come from."""
         return self.kernel_image or self.image
 
 
@@ -108,7 +108,7 @@ def start(machine: Machine, job: Path, ttys: Sequence[str], log: Path) -> "Proce
         )  # fmt: skip
     joined = log.parent / "initramfs.cpio"
     with joined.open("wb") as whole:
-        for part in (machine.kernel.initramfs, job):
+        for part in (initramfs.boot_archive(machine.kernel), job):
             whole.write(part.read_bytes())
     command = qemu_command(machine, ttys) + ["-initrd", str(joined)]
     with log.open("wb") as said:
