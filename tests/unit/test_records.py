@@ -264,6 +264,30 @@ def test_a_network_run_of_no_time_is_refused_before_anything_runs(
     assert asked and all(one[list(one).index("--time") + 1] == "1" for one in asked)
 
 
+@pytest.mark.parametrize(
+    ("rtt_ms", "seconds", "omitted_s"),
+    [(150.0, 5.0, 3), (10.0, 2.0, 1), (0.1, 5.0, 0), (10.0, 60.0, 0), (9000.0, 5.0, 60)],
+)
+def test_raw_tcp_is_measured_after_its_slow_start(
+    host: target.Target, monkeypatch: Patch, rtt_ms: float, seconds: float, omitted_s: int
+) -> None:
+    """At 150 ms slow start is 1.5 s of a test's 5: what a path carries was told as less, the longer it is."""
+    asked: list[Sequence[str]] = []
+
+    def iperf3_of(command: Sequence[str]) -> Iperf3Output:
+        asked.append(command)
+        return said(Iperf3Output, IPERF3)
+
+    monkeypatch.setattr(network, "round_trips_ms", lambda peer: [rtt_ms, rtt_ms, 20 * rtt_ms])
+    monkeypatch.setattr(network, "_iperf3", iperf3_of)
+    taken = network.measure("127.0.0.1", port=1, seconds=seconds, windows=(0,), streams=(1,))
+    assert taken.complete and taken.ramp_s == omitted_s and taken.runtime_s == seconds
+    # What is asked for is measured whole.
+    words = ["--time", str(round(seconds)), *(["--omit", str(omitted_s)] if omitted_s else [])]
+    assert len(asked) == 2 and all(" ".join(words) in " ".join(one) for one in asked)
+    assert omitted_s or not any("--omit" in one for one in asked)
+
+
 def test_a_record_keeps_the_keys_and_units_of_its_file(host: target.Target, monkeypatch: Patch) -> None:
     raw_record: dict[str, Any] = runrecord.as_json(of_run(host, monkeypatch))
     assert raw_record["path"] == {"rtt_ms": 20.3, "rate_bytes_per_s": 1.25e8, "mtu": 1500}

@@ -85,7 +85,7 @@ def writes_at_the_bound(rtt_ms: int, *, depth: int) -> RunRecord:
         )  # fmt: skip
         made = attrs.evolve(made, target=attrs.evolve(made.target, queue={"max_sectors_kb": "512"}))
         bursts = BURSTS | {"MaxBurstLength": "262144", "MaxOutstandingR2T": "1"}
-        return at_depth(with_step(made, before=Edge(negotiated={"1": bursts})), depth)
+        return with_step(with_latency(made, depth), depth=depth, before=Edge(negotiated={"1": bursts}))
 
     slow = at(50)
     with_depth = checks.bound(slow, slow.steps[0], "write")

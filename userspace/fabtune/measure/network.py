@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import socket
+import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +29,12 @@ _IP_AND_ICMP_BYTES = {4: 28, 6: 48}
 _SMALLEST_BYTES = 576
 # No IPv4 packet is larger; loopback's MTU is.
 _LARGEST_BYTES = 65535
+
+
+# Slow start doubles what is under way each round trip: from ten packets on these fill any path there is.
+_SLOW_START_ROUND_TRIPS = 15
+# Less of a test's time than this makes no difference to its rate; and more iperf3 does not leave out.
+_LEAST_SHARE, _MOST_OMITTED_S = 0.01, 60
 
 
 @attrs.frozen
@@ -67,9 +74,9 @@ def measure(
 ) -> RunRecord:
     """Return a run record of the path to `peer`, where ``iperf3 --server`` has to run.
 
-    Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of
-    `streams`, sending and receiving, for `seconds`.  Raises InputError for no time and for a peer that has no address,
-    IncompleteError with the record so far.
+    Each of `windows` (bytes; 0 leaves the window to the kernel) is tried with each number of `streams`, sending and
+    receiving, for `seconds` after slow start, which the record has as its ramp.
+    Raises InputError for no time and for a peer that has no address, IncompleteError with the record so far.
     """
     if seconds <= 0:
         # Which iperf3 takes for no end.
@@ -88,10 +95,14 @@ def measure(
     show.begin([(f"net: {_name(*test)}", seconds) for test in tests])
     with recording(draft, "net"):
         _measure_path(address, draft, show)
+        omitted_s = _slow_start_s(statistics.median(draft.record.round_trips_ms) / 1e3, seconds)
+        draft.record = attrs.evolve(draft.record, ramp_s=omitted_s)
+        show.begin([(f"net: {_name(*test)}", omitted_s + seconds) for test in tests])
         for window, count, receive in tests:
             name = _name(window, count, receive)
             # iperf3 takes whole seconds.
             command = [iperf3, "--json", "--client", address, "--port", str(port), "--time", str(math.ceil(seconds))]
+            command += ["--omit", str(omitted_s)] if omitted_s else []
             command += ["--parallel", str(count), *(["--window", str(window)] if window else [])]
             command += ["--reverse"] if receive else []
             op = "receive" if receive else "send"
@@ -99,6 +110,12 @@ def measure(
             with show.step(f"net: {name}"):
                 draft.note(iperf3=_iperf3(command))
     return draft.record
+
+
+def _slow_start_s(rtt_s: float, seconds: float) -> int:
+    """Return for how many whole seconds a test of `seconds` over such a path is left out: iperf3 takes no others."""
+    lasts_s = _SLOW_START_ROUND_TRIPS * rtt_s
+    return 0 if lasts_s < _LEAST_SHARE * seconds else min(math.ceil(lasts_s), _MOST_OMITTED_S)
 
 
 def _address(peer: str, port: int) -> str:
