@@ -3,6 +3,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,12 @@ def test_guests_are_as_many_as_cpus_and_memory_allow(
     Path("meminfo").write_text(f"MemFree:  1000 kB\nMemAvailable: {free_mib * 1024} kB\n")
     workers: list[int] = []
     monkeypatch.setattr(batch, "build_image", lambda *_: None)
-    monkeypatch.setattr(batch, "_run_waiting", lambda *words: workers.append(words[3]) or [])
+
+    def waiting(*words: Any) -> list[Any]:
+        workers.append(words[3])
+        return []
+
+    monkeypatch.setattr(batch, "_run_waiting", waiting)
     wanted = definition.load("exp.toml")
     runs = batch.runs_of(wanted, wanted.combinations(), Path("out"))
     batch.run_all(wanted, runs, resume=False, progress=Progress(quiet=True))

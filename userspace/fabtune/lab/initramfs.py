@@ -11,10 +11,11 @@ from pathlib import Path
 
 from fabtune.host.run import require, run
 from fabtune.installed import PACKAGE
-from fabtune.lab.cache import locked
+from fabtune.lab.cache import locked, making
 from fabtune.lab.image import Image
 
 _BOOT_MODULES = ("nfit", "nd_pmem", "squashfs", "overlay")
+_ARCHIVE = "initramfs.cpio"
 GUEST_DIR = PACKAGE / "lab" / "guestfs"
 
 
@@ -24,14 +25,12 @@ def boot_archive(image: Image) -> Path:
     It is named after what of this tree is in it, so that trees that take turns find theirs.
     """
     own = (GUEST_DIR / "init").read_bytes() + " ".join(_BOOT_MODULES).encode()
-    target = image.directory / f"initramfs-{hashlib.sha256(own).hexdigest()[:16]}.cpio"
+    target = image.directory / f"initramfs-{hashlib.sha256(own).hexdigest()[:16]}"
     with locked(f"initramfs-{image.suite}"):
         if not target.exists():
-            with tempfile.TemporaryDirectory(dir=image.directory) as name:
-                draft = Path(name) / target.name
-                _write(image, draft)
-                draft.rename(target)
-    return target
+            with making(target) as draft:
+                _write(image, draft / _ARCHIVE)
+    return target / _ARCHIVE
 
 
 def _write(image: Image, target: Path) -> None:
