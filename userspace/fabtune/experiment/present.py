@@ -9,7 +9,7 @@ import attrs
 
 from fabtune.experiment.inventory import Inventory
 from fabtune.installed import PACKAGE, data_dir
-from fabtune.lab.accel import choose_accelerator
+from fabtune.lab import accel
 from fabtune.lab.image import Image, find_image
 from fabtune.lab.job import DATA
 from fabtune.lab.module import source_digest
@@ -47,6 +47,7 @@ def origin_now(settings: Settings, clock: str, fleet: Inventory | None = None) -
         module=source_digest(),
         packages=packages_digest(rooted.directory) if rooted else "",
         kernel=booted.kernel_release if booted else "",
+        qemu=accel.qemu_version(),
         accelerator=_accelerator(booted) if real and booted else "",
     )
 
@@ -78,4 +79,4 @@ def packages_digest(directory: Path) -> str:
 
 @functools.cache
 def _accelerator(image: Image) -> str:
-    return choose_accelerator("auto", image)
+    return accel.choose_accelerator("auto", image)

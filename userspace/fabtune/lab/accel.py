@@ -5,6 +5,7 @@ There are machines where /dev/kvm opens and a stock kernel never leaves real mod
 open the device proves nothing.  The verdict of the probe guest is kept in the lab's cache.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from fabtune.errors import InputError
-from fabtune.host.run import TimeLimitError, finish, require, run
+from fabtune.host.run import TimeLimitError, finish, require, run, where_is
 from fabtune.lab import initramfs
 from fabtune.lab.cache import cache_dir
 from fabtune.lab.image import Image
@@ -37,7 +38,7 @@ def choose_accelerator(wanted: str, image: Image) -> str:
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return "tcg-single"
     verdict = cache_dir() / "kvm-verdict.json"
-    key = {"kernel": image.kernel_release, "host": os.uname().release, "qemu": _qemu_version()}
+    key = {"kernel": image.kernel_release, "host": os.uname().release, "qemu": qemu_version()}
     try:
         known = json.loads(verdict.read_text())
     except (OSError, ValueError):
@@ -48,10 +49,11 @@ def choose_accelerator(wanted: str, image: Image) -> str:
     return "kvm" if known["kvm_boots"] else "tcg-single"
 
 
-def _qemu_version() -> str:
-    return run(
-        [require("qemu-system-x86_64", "qemu-system-x86"), "--version"], what="asking QEMU's version"
-    ).splitlines()[0]
+@functools.cache
+def qemu_version() -> str:
+    """Return what QEMU says of its version, empty where there is none.  Raises FabtuneError."""
+    program = where_is("qemu-system-x86_64")
+    return run([program, "--version"], what="asking QEMU's version").splitlines()[0] if program else ""
 
 
 def _probe_boots(image: Image) -> bool:
@@ -64,8 +66,8 @@ def _probe_boots(image: Image) -> bool:
         (stage / "init").chmod(0o755)
         initramfs.pack(stage, Path(name) / "probe.cpio")
         command = [
-            "qemu-system-x86_64", "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256M", "-nodefaults",
-            "-display", "none", "-no-reboot", "-serial", f"file:{console}", "-kernel", str(image.kernel),
+            require("qemu-system-x86_64", "qemu-system-x86"), "-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256M",
+            "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{console}", "-kernel", str(image.kernel),
             "-initrd", f"{name}/probe.cpio", "-append", "console=ttyS0 quiet panic=-1",
         ]  # fmt: skip
         try:

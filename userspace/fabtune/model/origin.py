@@ -14,7 +14,7 @@ from fabtune.model.runrecord import Value
 KEPT_RUN = "fabtune-kept-run/1"
 # How each is called where two differ, besides the settings.
 _NAMES = {
-    "clock": "clock", "accelerator": "accelerator", "hosts": "host", "image": "image recipe",
+    "clock": "clock", "accelerator": "accelerator", "qemu": "QEMU", "hosts": "host", "image": "image recipe",
     "devices": "device", "targets": "target host", "disks": "disk",
     "packages": "packages of the image", "kernel": "kernel", "module": "fabstat.ko", "code": "code of fabtune",
 }  # fmt: skip
@@ -37,6 +37,7 @@ class Origin:
     packages: str = ""
     kernel: str = ""
     accelerator: str = ""
+    qemu: str = typed.omitted("")
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = typed.omitted(())
     targets: tuple[str, ...] = typed.omitted(())
