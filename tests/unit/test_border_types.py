@@ -140,7 +140,14 @@ def _at_borders(trees: Mapping[str, ast.Module]) -> list[str]:
 # A point's figures are reached by name: which there are depends on workload and fabric, and on what was judged of them.
 POINTS = {
     "experiment/expect": ["judge(rows)"],
-    "model/results": ["decides(point)", "class Point", "__getitem__()", "__or__(other)"],
+    "model/results": [
+        "decides(point)",
+        "number_of_runs(row)",
+        "paced(point)",
+        "class Point",
+        "__getitem__()",
+        "__or__(other)",
+    ],
     "report/demo": ["FACETS"],
     "report/figure": ["table(rows)", "reasons(rows)", "write(rows)", "answers(rows)"],
 }

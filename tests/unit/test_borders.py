@@ -21,6 +21,7 @@ OTHER_MEANINGS = {
     "catalog/reference.py": ("srp", "iscsi"),  # the vocabulary's files
     "lab/cpu_time.py": ("nvmet",),  # the kernel's modules
     "measure/wire.py": ("iscsi",),  # tshark's protocol
+    "packages.py": ("tgt",),  # a package of Debian's
     "tune/journal.py": ("iscsi", "target"),  # directories of /etc
     "tune/logout.py": ("iser",),  # the kernel's drivers
     "tune/pending.py": ("iscsi", "srp"),  # the vocabulary's files: parameters of a module, for all its sessions
