@@ -312,7 +312,9 @@ def main() -> None:
     """Run one workload under trace and hold it against its description."""
     name, target, *settings = sys.argv[1:]
     judge, tracepoints = SHAPES[name]
-    command = ["fabtune", "measure", name, "--on", target, "--confirm", Path(target).name, "--out", "/tmp/shapes"]
+    command = ["fabtune", "measure", name, "--on", target, "--out", "/tmp/shapes"]
+    # A directory has nothing to confirm.
+    command += [] if Path(target).is_dir() else ["--confirm", Path(target).name]
     for word in settings:
         command += word.split(":", 1) if word.startswith("--") else ["--set", word]
     judge(traced(tracepoints, command))
