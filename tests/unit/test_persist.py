@@ -417,6 +417,14 @@ def test_iscsid_conf_keeps_every_other_line(host: Path) -> None:
     assert path.read_text() == original + "\n"
 
 
+def iscsid_conf(host: Path, line: str) -> Path:
+    """Return an iscsid.conf of these bytes: line ends and blanks are what is looked at."""
+    path = host / "etc/iscsi/iscsid.conf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(line.encode())
+    return path
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -425,9 +433,7 @@ def test_iscsid_conf_keeps_every_other_line(host: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_line_that_open_iscsi_passes_over_sets_nothing_and_stays(host: Path, line: str) -> None:
-    path = host / "etc/iscsi/iscsid.conf"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(line.encode())
+    path = iscsid_conf(host, line)
     backend, device = backends.get("conf"), Device("host", "host", "host")
     assert backend.read(device, "node.session.cmds_max") == ""
     backend.write(device, "node.session.cmds_max", "256")
@@ -438,9 +444,7 @@ def test_a_line_that_open_iscsi_passes_over_sets_nothing_and_stays(host: Path, l
 
 @pytest.mark.parametrize("line", ["node.session.cmds_max\t=\t64 \r\n", "  node.session.cmds_max = 64\t\n"])
 def test_what_stands_around_a_value_in_iscsid_conf_stays_while_it_is_another(host: Path, line: str) -> None:
-    path = host / "etc/iscsi/iscsid.conf"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(line.encode())
+    path = iscsid_conf(host, line)
     backend, device = backends.get("conf"), Device("host", "host", "host")
     assert backend.read(device, "node.session.cmds_max") == "64"
     backend.write(device, "node.session.cmds_max", "256")
