@@ -325,6 +325,7 @@ def test_what_was_measured_on_another_disk_or_target_is_measured_again(
     assert main([*asked, "--resume", "--dry-run"]) == 0
     told = capsys.readouterr()
     assert told.out.count("run ") == (2 if said else 0) and told.err.count(said or "measured again") == 2 * bool(said)
+    assert f"{2 * bool(said)} runs, about {3 * bool(said)} minutes on the fleet, one run after another" in told.err
 
 
 @pytest.mark.parametrize(

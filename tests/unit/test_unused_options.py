@@ -46,6 +46,7 @@ NET = "measure net --peer storage1.invalid"
         ("run --out {here}", "--out needs an experiment's name"),
         ("run --resume", "--resume needs an experiment's name"),
         ("run demo --dry-run --allow-relogin", "--allow-relogin needs --fleet"),
+        ("run demo --dry-run --jobs 2 --fleet hosts.ini", "a fleet's hosts all take part in each run"),
         ("report {here} --json --out {here}/page.html", "--json prints the figures; it cannot be combined with --out"),
         ("report {here} --tree --json", "--tree writes DIR/index.html; it cannot be combined with --json"),
         ("report {here} --tree --out {here}/page.html", "DIR/index.html; it cannot be combined with --out"),

@@ -31,6 +31,8 @@ def run_experiment(args: argparse.Namespace) -> int:
         return _list(args.json)
     if args.allow_relogin and not args.fleet:
         raise InputError("run: --allow-relogin needs --fleet; a guest's sessions are logged in anew without it")
+    if args.jobs and args.fleet:
+        raise InputError("run: --jobs says how many guests run at a time; a fleet's hosts all take part in each run")
     wanted = definition.load(args.experiment)
     cells = wanted.combinations(args.only)
     out = args.out or Path("out") / wanted.name
@@ -45,7 +47,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(every[0].clock, runs, args.jobs or at_once.guests_at_once(), args.json)
+        return _show_plan(runs, args)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     with measuring.only_run_in(out):
@@ -133,16 +135,21 @@ def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
     return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
-def _show_plan(clock: str, runs: list[batch.Run], at_once: int, as_json: bool) -> int:
-    if as_json:
+def _show_plan(runs: list[batch.Run], args: argparse.Namespace) -> int:
+    if args.json:
         table.print_json(
             {"runs": [{"combination": one.combination.factors, "seed": one.settings.seed} for one in runs]}
         )
     else:
         for one in runs:
             print(one.name)
-    seconds = len(runs) * batch.EXPECTED_RUN_S / at_once
-    print(f"{len(runs)} runs, about {seconds / 60:.0f} minutes on this machine ({clock} clock)", file=sys.stderr)
+    if args.fleet:
+        seconds, where = sum(map(fleet.expected_s, runs)), "on the fleet, one run after another"
+    else:
+        seconds = len(runs) * batch.EXPECTED_RUN_S / (args.jobs or at_once.guests_at_once())
+        where = "on this machine"
+    clock = f" ({runs[0].clock} clock)" if runs else ""
+    print(f"{counted(len(runs), 'run')}, about {seconds / 60:.0f} minutes {where}{clock}", file=sys.stderr)
     return ExitCode.DONE
 
 

@@ -104,7 +104,7 @@ def run_all(
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
     make_room(waiting, resume=resume)
-    progress.begin([(run.name, _expected_s(run)) for run in waiting])
+    progress.begin([(run.name, expected_s(run)) for run in waiting])
     failures = []
     for run in interleave.in_random_blocks(waiting, lambda run: run.number):
         try:
@@ -120,7 +120,7 @@ def run_all(
     return [point for run in runs for point in run.points()]
 
 
-def _expected_s(run: Run) -> float:
+def expected_s(run: Run) -> float:
     """Return about how long a run takes: two loads and the playbooks around them."""
     return 2 * float(run.settings.ramp_s + run.settings.runtime_s + 20) + 30
 
