@@ -93,3 +93,24 @@ def test_disks_that_went_and_are_not_kept_are_said(tmp_path: Path, capsys: pytes
     # Of what had gone before nothing can be missing.
     interval = diff(parse(first.replace("state=live", "state=gone")), parse(last.replace("time_ns=2", "time_ns=3")))
     assert interval.vanished == 0
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_happened_before_the_first_reading_is_none_of_the_interval_s_events(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recovery of last month was an error handler's wake-up in each interval since."""
+    paths = [tmp_path / name for name in ("a", "b", "c")]
+    for path, (forgotten, wakeups), time_ns in zip(paths, ((7, 5), (7, 5), (8, 6)), (2, 3, 4), strict=True):
+        text = reading([1000], time_ns=time_ns * S)
+        path.write_text(text.replace("forgotten=0 eh_wakeups=0", f"forgotten={forgotten} eh_wakeups={wakeups}"))
+    for between, count in ((paths[:2], 0), (paths[1:], 1)):
+        assert main(["stat", "sda", *words, "--diff", *map(str, between)]) == 0
+        out = capsys.readouterr().out
+        if words:
+            (told,) = json.loads(out)["devices"]
+            assert (told["forgotten"], told["eh_wakeups"]) == (count, count)
+        else:
+            assert f"events: {f'forgotten {count}, eh_wakeups {count}' if count else 'none'}" in out
+    with pytest.raises(InputError, match="eh_wakeups smaller"):
+        diff(parse(paths[2].read_text()), parse(paths[1].read_text().replace(f"time_ns={3 * S}", f"time_ns={5 * S}")))

@@ -2,6 +2,9 @@
 """Saved readings name what the host had around the disks when it saved them, never what this host has now."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,22 @@ def test_a_reading_saved_where_nothing_is_around_the_disks_is_the_modules_own_te
     monkeypatch.setattr("fabtune.cli.stat.text_snapshot", lambda: text_snapshot(tmp_path))
     assert main(["stat", "--save", str(tmp_path / "saved")]) == 0
     assert (tmp_path / "saved").read_text() == text
+
+
+def test_a_reading_is_saved_in_the_encoding_that_it_is_read_in(tmp_path: Path) -> None:
+    """In a locale of another encoding a target with an umlaut ended in a traceback, or was not to be read again."""
+    root = host(tmp_path / "sys", "iqn.2026-01.example:st\u00f6r", "192.0.2.9")
+    (tmp_path / "fabstat").mkdir()
+    (tmp_path / "fabstat/stats").write_text(reading([1000]))
+    kept = tmp_path / "kept"
+    script = (
+        "import pathlib; from fabtune.cli.main import main; from fabtune.host import tree; "
+        "from fabtune.stat.snapshot import text_snapshot; "
+        f"tree.SYS = pathlib.Path({str(root)!r}); "
+        f"text_snapshot.__defaults__ = (pathlib.Path({str(tmp_path / 'fabstat')!r}),); "
+        f"raise SystemExit(main(['stat', '--save', {str(kept)!r}]))"
+    )
+    where = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run([sys.executable, "-c", script], env=where, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "st\u00f6r" in kept.read_text("utf-8")

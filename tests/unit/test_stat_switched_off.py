@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from test_stat import reading
+from test_stat_target import served
 
 import fabtune.cli.stat
 from fabtune.cli.main import main
@@ -81,3 +82,19 @@ def test_an_interval_that_began_while_it_was_off_says_so(tmp_path: Path, capsys:
     assert "Not all of this interval was counted" in " ".join(capsys.readouterr().out.split())
     assert main(["stat", "--json", "--diff", str(before), str(after)]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["counted"] is False
+
+
+@pytest.mark.parametrize("off", ["wanted", "target"])
+def test_what_a_target_served_while_it_was_not_counted_is_said_to_be_missing(
+    off: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Saved, switched on, saved again: rates of the whole interval, too low, and not a word."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(served(10).replace(f" {off}=1 ", f" {off}=0 "))
+    after.write_text(served(110, time_ns=3 * 10**9))
+    asked = ["stat", "--target", "--diff", str(before), str(after)]
+    assert main(asked) == ExitCode.DONE
+    assert "Not all of this interval was counted" in " ".join(capsys.readouterr().out.split())
+    assert main([*asked, "--json"]) == ExitCode.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert told["counted"] is False and told["module"]["wanted"] is True

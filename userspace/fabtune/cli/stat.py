@@ -66,7 +66,7 @@ def _run(
     else:
         now = read()
         if args.save:
-            args.save.write_text(to_save(now))
+            args.save.write_text(to_save(now), encoding="utf-8")
         else:
             show(since(now), now, args)
 

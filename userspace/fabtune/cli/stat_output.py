@@ -169,8 +169,8 @@ def print_details(one: DeviceInterval) -> None:
         if classes:
             paragraph(f"errors of {name}: {', '.join(classes)}")
     events = [f"{name} {count}" for name, count in one.events.items() if count]
-    events += [f"forgotten {device.forgotten}"] if device.forgotten else []
-    events += [f"eh_wakeups {device.eh_wakeups}"] if device.eh_wakeups else []
+    events += [f"forgotten {one.forgotten}"] if one.forgotten else []
+    events += [f"eh_wakeups {one.eh_wakeups}"] if one.eh_wakeups else []
     paragraph("events: " + (", ".join(events) or "none"))
 
 
@@ -248,8 +248,8 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
         "queues": [_queue_json(one, queue) for queue in one.queues],
         "queue_full": one.queue_full,
         "held": one.held,
-        "forgotten": device.forgotten,
-        "eh_wakeups": device.eh_wakeups,
+        "forgotten": one.forgotten,
+        "eh_wakeups": one.eh_wakeups,
         "events": dict(one.events),
         "ops": {name: _op_json(one, name) for name in OPS if name in one.ops},
     }

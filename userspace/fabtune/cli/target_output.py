@@ -30,6 +30,8 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
     elif latest.module["target"] != "1":
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
+    elif not interval.counting:
+        paragraph("Not all of this interval was counted: a target's commands were not being counted yet when it began.")
     used = interval.windows_used()
     rows = [row for one in interval.luns for row in _rows(one, used[one.lun.id], everything)]
     lost = _lost(interval, latest)
@@ -108,9 +110,11 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
     module, used = latest.module, interval.windows_used()
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
+        "counted": interval.counting,
         "module": {
             "version": module["version"],
             "enabled": module["enabled"] == "1",
+            "wanted": module["wanted"] == "1",
             "target": module["target"] == "1",
             # Older modules do not tell.
             "parts": module.get("parts") == "1",

@@ -19,6 +19,8 @@ from fabtune.stat.snapshot import (
 )
 
 _COUNTERS = tuple(field.name for field in fields(Op) if field.name not in ("errors_by_class", "histograms", "details"))
+# What a device counts besides its events: requests that it lost sight of, and times that SCSI's error handler woke.
+_BESIDES = ("forgotten", "eh_wakeups")
 # Figured out at each reading: once there is memory again, samples that were missing are not.
 _MAY_SHRINK = "no_histogram"
 
@@ -40,6 +42,8 @@ class DeviceInterval:
     depth_error_ns: int | None = 0
     queues: tuple[HardwareQueue, ...] = ()
     depth_wrapped: bool = False
+    forgotten: int = 0
+    eh_wakeups: int = 0
 
     @property
     def completed(self) -> int:
@@ -171,8 +175,9 @@ def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: in
             device=after, elapsed_ns=after.time_ns - after.seen_ns, ops=_told(after), events=after.events,
             depth_ns=_increase(0, after.depth_ns, modulus_ns), at_limit_ns=after.at_limit_ns,
             depth_error_ns=_depth_error_ns(after, None), queues=after.queues,
-            depth_wrapped=_may_wrap(after, after.time_ns - after.seen_ns, modulus_ns),
+            depth_wrapped=_may_wrap(after, after.time_ns - after.seen_ns, modulus_ns), **_besides(after),
         )  # fmt: skip
+    torn = bool(before.torn or after.torn)
     queues = _queues(after, before)
     at_limit_ns = max(0, after.at_limit_ns - before.at_limit_ns)
     return DeviceInterval(
@@ -186,7 +191,12 @@ def _subtract(after: CountedDevice, before: CountedDevice | None, modulus_ns: in
         depth_error_ns=_depth_error_ns(after, before),
         queues=queues,
         depth_wrapped=_may_wrap(after, after.time_ns - before.time_ns, modulus_ns),
+        **increases(_besides(before), _besides(after), after.disk, torn=torn),
     )
+
+
+def _besides(one: CountedDevice) -> dict[str, int]:
+    return {name: getattr(one, name) for name in _BESIDES}
 
 
 def _ops(after: CountedDevice, before: CountedDevice) -> dict[str, Op]:

@@ -106,6 +106,11 @@ class TargetSnapshot(Taken):
     luns: tuple[ServedLun, ...]
     text: str = field(repr=False, compare=False)
 
+    @property
+    def counting(self) -> bool:
+        """Whether commands are counted: the module and its switch are on, and LIO is there."""
+        return all(self.module[name] == "1" for name in ("enabled", "wanted", "target"))
+
 
 @dataclass(frozen=True, slots=True)
 class LunInterval:
@@ -119,10 +124,11 @@ class LunInterval:
 
 @dataclass(frozen=True, slots=True)
 class TargetInterval:
-    """All LUNs of all sessions between two readings."""
+    """All LUNs of all sessions between two readings; `counting` tells whether commands were counted at both."""
 
     elapsed_ns: int
     luns: tuple[LunInterval, ...]
+    counting: bool
 
     def windows_used(self) -> dict[int, int]:
         """Return by LUN's id how many commands its session has at the target now, of all of the session's LUNs."""
@@ -170,13 +176,13 @@ def target_diff(before: TargetSnapshot, after: TargetSnapshot) -> TargetInterval
     check_order(before, after)
     earlier = {lun.id: lun for lun in before.luns}
     luns = tuple(_subtract(lun, earlier.get(lun.id)) for lun in after.luns)
-    return TargetInterval(after.time_ns - before.time_ns, luns)
+    return TargetInterval(after.time_ns - before.time_ns, luns, before.counting and after.counting)
 
 
 def served_since_seen(snapshot: TargetSnapshot) -> TargetInterval:
     """Return everything served since the module was loaded; each LUN of a session since its first command."""
     luns = tuple(_subtract(lun, None) for lun in snapshot.luns)
-    return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns)
+    return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns, snapshot.counting)
 
 
 def _session(lun: ServedLun) -> tuple[str, ...]:
