@@ -46,6 +46,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     "verify": (
         ("verify", "exit 3 if a value has changed since, 4 if one has not taken effect yet"),
         ("verify wan", "also compare the host with the profile's plan"),
+        ("verify wan --scope connection", "the same after an apply with that scope"),
     ),
     "revert": (
         ("revert", "restore every value that is still what fabtune wrote"),

@@ -58,6 +58,17 @@ def _add_scope(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_part(parser: argparse.ArgumentParser) -> None:
+    """Add what makes a plan less than all that its profile says."""
+    _add_scope(parser)
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="TUNABLE", help="plan this tunable of the profile alone"
+    )
+    parser.add_argument(
+        "--estimated", action="store_true", help="nobody vouches for the rate: pace nothing, bound buffers by memory"
+    )
+
+
 def _plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="a profile's name or file (default: wan)")
     parser.add_argument(
@@ -66,16 +77,10 @@ def _plan(parser: argparse.ArgumentParser) -> None:
         choices=("why",),
         help="look at the sessions under their load for 10 s, and plan only what lifts what limits them",
     )
-    _add_scope(parser)
     parser.add_argument("--all", action="store_true", help="also list values that are right already or not needed")
     _add_where(parser)
     _add_path(parser)
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="TUNABLE", help="plan this tunable of the profile alone"
-    )
-    parser.add_argument(
-        "--estimated", action="store_true", help="nobody vouches for the rate: pace nothing, bound buffers by memory"
-    )
+    _add_part(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -212,6 +217,7 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("profile", nargs="?", metavar="PROFILE", help="also compare the host with this profile's plan")
     _add_where(parser)
     _add_path(parser)
+    _add_part(parser)
     parser.add_argument(
         "--publish", action="store_true", help="also leave the outcome in /run/fabtune, for `fabtune export`"
     )

@@ -41,6 +41,8 @@ _IN_A_PLAN = ("PROFILE", "--role", "--netns", "--rtt", "--rate", "--set", "--sco
 _LEAVE = ("--reconnect", "--allow-relogin", "--end-sessions")
 _NOT_AGAIN = (*_IN_A_PLAN, "--plan", "--persist", *_LEAVE, "--dry-run", "--confirm-within", "--note")
 _NOT_UNCONFIRMED = ("PROFILE", "--transaction", "--role", "--netns", "--force", *_LEAVE)
+# What a plan is made from beside its profile.
+_OF_A_PLAN = ("--rtt", "--rate", "--set", "--scope", "--only", "--estimated")
 # How long `plan --from why` looks.
 _LOOK_S = 10.0
 
@@ -221,7 +223,7 @@ def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
     from fabtune.tune.verify import verify
 
-    option = "" if args.profile else first_given(args, "--rtt", "--rate", "--set")
+    option = "" if args.profile else first_given(args, *_OF_A_PLAN)
     if option:
         raise InputError(f"verify: {option} is for a profile's plan: give a PROFILE with it")
     check_namespace(args.netns)
