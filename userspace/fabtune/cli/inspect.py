@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.cli import console, table
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts import saved_facts
 from fabtune.facts.collect import Facts, survey
@@ -32,8 +33,22 @@ def _given(args: argparse.Namespace) -> tuple[float | None, float | None]:
     return rtt_ms, None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
 
 
+def _refuse_path_without_profile(args: argparse.Namespace, verb: str) -> None:
+    """Raise InputError for half a path or a whole one that no profile's plan is made for."""
+    if not args.profile and (option := first_given(args, "--rtt", "--rate")):
+        raise InputError(f"{verb}: {option} is for what a profile wants: give a PROFILE with it")
+
+
+def _refuse_namespace(args: argparse.Namespace, verb: str, file: str | None) -> None:
+    if file and args.netns:
+        raise InputError(f"{verb}: {file} is of its own namespace; it cannot be combined with --netns")
+
+
 def run_show(args: argparse.Namespace) -> int:
     """Show the facts of this host; --json writes the file that lint and negotiate read."""
+    _refuse_path_without_profile(args, "show")
+    if args.json and args.profile:
+        raise InputError("show: --json prints the facts alone; it cannot be combined with PROFILE")
     facts = _facts(None, args.netns)
     if args.json:
         table.print_json(saved_facts.to_json(facts))
@@ -147,8 +162,7 @@ def run_lint(args: argparse.Namespace) -> int:
     from fabtune.lint.rule import SEVERITIES, Unasked
     from fabtune.tune import path_choice
 
-    if args.file and args.netns:
-        raise InputError(f"lint: {args.file} is of its own namespace; it cannot be combined with --netns")
+    _refuse_namespace(args, "lint", args.file)
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     planned = () if args.file else _planned(args.netns)
@@ -211,6 +225,8 @@ def run_negotiate(args: argparse.Namespace) -> int:
     from fabtune.tune import path_choice
     from fabtune.tune.logins import preview_logins
 
+    _refuse_path_without_profile(args, "negotiate")
+    _refuse_namespace(args, "negotiate", args.target)
     rtt_ms, rate = _given(args)
     initiator = _facts(args.initiator, "")
     target = _facts(args.target, args.netns) if args.target or args.netns or args.initiator else initiator

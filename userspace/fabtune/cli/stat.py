@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
 from fabtune.stat import (
     Interval,
@@ -37,6 +38,8 @@ def run_stat(args: argparse.Namespace) -> int:
     """Show what happened since the module was loaded, between two readings, or as it happens."""
     if args.count and not args.watch:
         raise InputError("--count N needs --watch SECONDS")
+    if args.save and (option := first_given(args, "DEV", "--all", "--json")):
+        raise InputError(f"stat: --save keeps the whole reading; it cannot be combined with {option}")
     if not args.target:
         # A reading is kept as text, which every fabtune reads.
         _run(args, text_snapshot if args.save else snapshot, with_around, load, diff, since_seen, _show)

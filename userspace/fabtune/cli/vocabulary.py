@@ -40,6 +40,8 @@ def tunable_json(tunable: Tunable) -> dict[str, object]:
 
 def run_tunables(args: argparse.Namespace) -> int:
     """List the vocabulary."""
+    if args.markdown and args.json:
+        raise InputError("tunables: --markdown prints a page; it cannot be combined with --json")
     found = [one for one in shipped_catalog().tunables.values() if not args.role or args.role in one.roles]
     if args.markdown:
         print(reference(found), end="")
@@ -65,6 +67,8 @@ def default_text(tunable: Tunable) -> str:
 def run_explain(args: argparse.Namespace) -> int:
     """Say everything about one tunable, with its values on this host and what profiles want of it; or a workload."""
     if args.tunable in workload.names():
+        if args.netns:
+            raise InputError("explain: a workload is read in no namespace; it cannot be combined with --netns")
         return workloads.show_workloads(args.tunable, args.json)
     tunable = shipped_catalog().tunables.get(args.tunable)
     if tunable is None:
