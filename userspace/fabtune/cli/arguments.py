@@ -11,6 +11,9 @@ from fabtune.errors import InputError
 from fabtune.model.units import LEAST_MTU, MOST_MTU, parse_bit_per_s, parse_bytes, parse_ms, parse_percent
 
 T = TypeVar("T")
+# What skips a question, overwrites or ends what is in use is typed by who knows it; --help is named anyway.
+_NOT_PROPOSED = ("--yes", "--force", "--end-sessions", "--help")
+_NEAR = 0.75
 
 # As catalog/ has them; importing that takes longer than all the rest of a `--help`.
 ROLES = ("initiator", "target")
@@ -33,8 +36,9 @@ class Parser(argparse.ArgumentParser):
             word = next((word for word in unknown if word.startswith("-")), unknown[0])
             name = word.partition("=")[0]
             what = "option" if word.startswith("-") else "word"
-            near = _suggestion(name, self._options()) if what == "option" else ""
-            raise InputError(f"{self._verb()}unknown {what} '{name}'{near}; see `{self.prog} --help`")
+            parser = self._of_sub_verb(found)
+            near = _near_option(name, parser._options()) if what == "option" else ""
+            raise InputError(f"{parser._verb()}unknown {what} '{name}'{near}; see `{parser.prog} --help`")
         return found
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -51,13 +55,16 @@ class Parser(argparse.ArgumentParser):
         return f"{' '.join(words)}: " if words else ""
 
     def _options(self) -> list[str]:
-        """Return every option, those of sub-verbs included."""
-        found: list[str] = []
+        """Return every option."""
+        return [word for action in self._actions for word in action.option_strings]
+
+    def _of_sub_verb(self, found: argparse.Namespace) -> "Parser":
+        """Return the parser of the sub-verb that `found` names; this one without any."""
         for action in self._actions:
-            found += action.option_strings
             if isinstance(action, argparse._SubParsersAction):
-                found += [word for parser in action.choices.values() for word in parser._options()]
-        return found
+                chosen: Parser = action.choices[getattr(found, action.dest)]
+                return chosen
+        return self
 
 
 def _name_of(action: argparse.Action) -> str:
@@ -78,6 +85,24 @@ def _suggestion(word: str, known: Sequence[str]) -> str:
     from fabtune.model import typed
 
     return typed.suggestion(word, known)
+
+
+def _near_option(word: str, options: Sequence[str]) -> str:
+    bare = word.strip("-")
+    near = [one for one in options if one.startswith("--") and one not in _NOT_PROPOSED and _is_near(bare, one[2:])]
+    return _suggestion(word, near)
+
+
+def _is_near(word: str, name: str) -> bool:
+    """Tell whether `word` is a misspelt `name` or one of its words.
+
+    Short options have letters in common and nothing else; a slip seldom changes the first one.
+    """
+    import difflib
+
+    if word in name.split("-"):
+        return True
+    return word[:1] == name[:1] and difflib.SequenceMatcher(None, word, name).ratio() >= _NEAR
 
 
 def _near_choice(message: str) -> str:
