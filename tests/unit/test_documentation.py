@@ -9,6 +9,7 @@ import pytest
 
 from fabtune import __version__
 from fabtune.autotune import shown_line
+from fabtune.cli import main as cli
 from fabtune.lab import recipe
 from fabtune.measure import workload
 from fabtune.why import one_way
@@ -144,3 +145,19 @@ def test_every_image_and_kernel_that_can_be_built_is_named() -> None:
     text = (TOP / "Documentation/lab.md").read_text().partition("## Image")[2].partition("\n## ")[0]
     for name in (*recipe.IMAGES, *recipe.DEBUG_KERNELS, recipe.UML_VIRTUAL):
         assert f"`{name}`" in text, name
+
+
+def test_what_cannot_stand_beside_a_saved_plan_is_what_the_page_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = re.search(r"`apply --plan` cannot be combined with ([^;]*);", _page("tuning.md"))
+    values = {"--role": "both", "--scope": "connection", "--confirm-within": "60s", "PROFILE": "wan"}
+    refused = set()
+    for action in cli.verb_parser("apply")._actions:
+        name = action.option_strings[0] if action.option_strings else "PROFILE"
+        words = [name] if action.option_strings else []
+        words += [] if action.nargs == 0 else [values.get(name, "x")]
+        if name not in ("-h", "--plan"):
+            cli.main(["apply", "--plan", str(tmp_path / "nosuch.plan"), *words])
+            refused |= {name} if "cannot be combined" in capsys.readouterr().err else set()
+    assert found and set(re.findall(r"PROFILE|--[a-z-]+", found[1])) == refused
