@@ -98,6 +98,12 @@ def test_mandoc_has_nothing_to_complain_of(tmp_path: Path) -> None:
     assert [line for line in said.splitlines() if "referenced manual not found" not in line] == []
 
 
+def test_revert_which_shows_no_plan_sends_nobody_to_one() -> None:
+    helps = {action.dest: action.help or "" for action in verb_parser("revert")._actions}
+    assert not [name for name, text in helps.items() if "plan" in text]
+    assert "old values" in helps["reconnect"] and helps["end_sessions"].startswith("also restore")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_a_verb_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")

@@ -109,11 +109,11 @@ def _apply(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write again what is in force and a boot, a new login or a new link has undone (runs by itself at boot)",
     )
-    _add_reconnect(parser, "new")
+    _add_reconnect(parser, "new", " (see the plan)")
     parser.add_argument(
         "--allow-relogin", action="store_true", help="log sessions out and in again, one at a time, where that is safe"
     )
-    _add_end_sessions(parser)
+    _add_end_sessions(parser, "write", " (see the plan's effect)")
     parser.add_argument(
         "--persist", action="store_true", help="also write the system's own files that set the values at boot"
     )
@@ -196,20 +196,20 @@ def _steps(text: str) -> int:
     return int(text)
 
 
-def _add_reconnect(parser: argparse.ArgumentParser, values: str) -> None:
+def _add_reconnect(parser: argparse.ArgumentParser, values: str, more: str = "") -> None:
     parser.add_argument(
         "--reconnect",
         action="store_true",
         help=f"give sessions in use a connection with the {values} values, in place: devices and mounts stay, "
-        "requests of all sessions of this host wait for a moment (see the plan)",
+        f"requests of all sessions of this host wait for a moment{more}",
     )
 
 
-def _add_end_sessions(parser: argparse.ArgumentParser) -> None:
+def _add_end_sessions(parser: argparse.ArgumentParser, act: str, more: str = "") -> None:
     parser.add_argument(
         "--end-sessions",
         action="store_true",
-        help="also write what ends this target's sessions, whose initiators may be using them (see the plan's effect)",
+        help=f"also {act} what ends this target's sessions, whose initiators may be using them{more}",
     )
 
 
@@ -251,4 +251,4 @@ def _revert(parser: argparse.ArgumentParser) -> None:
         help="wait for the end of each --confirm-within, and restore what was not confirmed; `once` only looks, as a "
         "boot does (both run by themselves)",
     )
-    _add_end_sessions(parser)
+    _add_end_sessions(parser, "restore")
