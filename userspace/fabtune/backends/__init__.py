@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 1: read and write one kind of tunable each.
+"""Read and write one kind of tunable each.
 
 A backend is one module with a `BACKEND` object; its name in a tunable's table is the module's
 name.  Values cross this border as the native text the kernel or tool shows, so that what the

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 2: the vocabulary (tunables) and the sentences in it (profiles), parsed and checked."""
+"""The vocabulary (tunables) and the sentences in it (profiles), parsed and checked."""

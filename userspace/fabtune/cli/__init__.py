@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 4: argument parsing and printing, one file a group of verbs."""
+"""Argument parsing and printing, one file a group of verbs."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 1: this host as it is: programs, files, namespaces, devices, sessions and who uses them."""
+"""This host as it is: programs, files, namespaces, devices, sessions and who uses them."""

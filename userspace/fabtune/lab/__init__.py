@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 1: guest images, virtual machines and emulated paths."""
+"""Guest images, virtual machines, emulated paths and fabrics."""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 2: one workload on one host makes one immutable run record."""
+"""One workload on one host makes one immutable run record."""

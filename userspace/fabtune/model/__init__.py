@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 1: pure formulas and units; nothing here reads the host."""
+"""What is pure: paths, formulas, units, statistics, record types; nothing here reads the host."""

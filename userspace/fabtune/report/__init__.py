@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 3: statistics, terminal tables, SVG and HTML."""
+"""What runs say of settings, as answers, tables, pictures and HTML pages."""

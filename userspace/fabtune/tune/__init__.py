@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Floor 3: plan, journal, apply, verify, revert and lint."""
+"""Plan, journal, apply, verify, revert, persistence and re-login."""
