@@ -143,6 +143,9 @@ teardown() {
 	[ "$(cat $CONFIGFS/param/MaxOutstandingR2T)" -eq 32 ]
 	[ "$(cat $CONFIGFS/param/FirstBurstLength)" -eq 65536 ]
 	run fabtune revert --force
+	echo "$output"
+	# The initiator that is logged in still has the number that it agreed on.
+	[ "$status" -eq 4 ]
 	[ "$(cat $CONFIGFS/param/MaxOutstandingR2T)" -eq 1 ]
 }
 
