@@ -206,16 +206,17 @@ refused() {
 	[ -z "$(ls -A /etc/sysctl.d | grep fabtune)" ]
 }
 
-@test "a read-only or full /etc, or an immutable directory, ends in a clear error with everything taken back" {
+@test "a read-only or full /etc ends in a clear error with everything taken back" {
 	mount -t tmpfs -o ro tmpfs /etc/sysctl.d
 	refused "Read-only file system"
 	umount /etc/sysctl.d
 	mount -t tmpfs -o size=4k tmpfs /etc/sysctl.d
 	head -c 4096 /dev/zero > /etc/sysctl.d/filler
 	refused "No space left on device"
-	rm /etc/sysctl.d/filler
-	if chattr +i /etc/sysctl.d; then
-		refused "not permitted even to root"
-		chattr -i /etc/sysctl.d
-	fi
+}
+
+@test "an immutable directory below /etc ends in a clear error with everything taken back" {
+	mount -t tmpfs tmpfs /etc/sysctl.d
+	chattr +i /etc/sysctl.d || skip "no directory of this guest can be made immutable"
+	refused "not permitted even to root"
 }
