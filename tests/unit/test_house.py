@@ -2,6 +2,7 @@
 """What the package's own sources must keep to: one place for each way of touching the host."""
 
 import ast
+import os
 import re
 import subprocess
 import tomllib
@@ -206,3 +207,21 @@ def test_a_negated_command_of_a_bats_test_can_fail_it() -> None:
     lines = [(path.name, line) for path in suites for line in re.sub(r"\\\n\s*", " ", path.read_text()).splitlines()]
     assert len(suites) > 50
     assert [one for one in lines if re.match(r"\s*! ", one[1]) and "||" not in one[1]] == []
+
+
+def test_every_shell_script_is_read_by_shellcheck(tmp_path: Path) -> None:
+    if not (TOP / ".git").exists():
+        pytest.skip("not a git tree")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=TOP, check=True, capture_output=True, text=True).stdout
+    files = [TOP / name for name in listed.split("\0") if name and (TOP / name).is_file()]
+    first = {path.relative_to(TOP).as_posix(): path.read_bytes().partition(b"\n")[0] for path in files}
+    scripts = {name for name, line in first.items() if re.match(rb"#!.*[/ ](ba|da|k)?sh\b", line)}
+    recipe = subprocess.run(["make", "-n", "check-static"], cwd=TOP, check=True, capture_output=True, text=True).stdout
+    (tmp_path / "shellcheck").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "shellcheck").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = set[str]()
+    for line in (line for line in recipe.replace("\\\n", " ").splitlines() if "shellcheck --" in line):
+        said = subprocess.run(line, shell=True, cwd=TOP, env=environment, check=True, capture_output=True, text=True)
+        words.update(said.stdout.split())
+    assert len(scripts) > 30 and not scripts - words
