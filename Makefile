@@ -30,10 +30,13 @@ PACKAGES_DEB := dpkg-dev debhelper dh-dkms dh-python pandoc clang libbpf-dev
 PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
-.PHONY: help demo figures check check-fast check-static check-unit check-host check-vm check-lab check-kmod check-full check-harm fuzz bench bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune bench-guard bench-told bench-share lab-shell lab-debug-kernels lab-uml-virtual check-sanitizers check-model check-ops \
-	deps-lab deps-ops deps-test devtools install uninstall clean distclean
+BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune \
+	bench-guard bench-told bench-share bench-connection
+.PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit check-host check-vm check-lab \
+	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
+	lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
+	uninstall-manual clean clean-bpf distclean
 
-.PHONY: deb install-doc uninstall-manual
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
 
@@ -41,7 +44,6 @@ help: ## list the targets, one line each
 demo: deps-lab ## tune a real iSCSI session over an emulated WAN and show the effect (out/demo/)
 	@$(MAKE) --no-print-directory --jobs 2 demo-runs demo-in-place
 
-.PHONY: demo-runs demo-in-place
 demo-runs:
 	@$(FABTUNE) run demo --out $(OUT)/demo
 
@@ -100,7 +102,7 @@ check-harm: deps-lab ## random sequences on random hosts, kill points and boots 
 	@mkdir -p $(OUT)/harm
 	$(PYTHON) tests/harm/harm.py --sequences $(SEQUENCES) --seed $(SEED) --out $(OUT)/harm
 
-bench: bench-plan bench-module bench-wan bench-power bench-experiments bench-tune bench-guard bench-told bench-share ## all long measurements
+bench: $(BENCHES) ## all long measurements
 
 bench-plan: deps-test ## CPU seconds of plan, show, lint and verify beside 64 sessions, and of --version, against their bars
 	$(PYTHON) tests/bench/plan.py
@@ -143,6 +145,9 @@ bench-guard: deps-lab lab-uml-virtual ## how soon a load has its line again when
 bench-told: deps-lab lab-uml-virtual ## what lint and `fabtune tune` make of 30 paths that were told wrongly on purpose (out/bench/told.json; CELLS=6 for the first six); resumes
 	$(PYTHON) tests/bench/told.py --out $(OUT)/bench $(if $(CELLS),--cells $(CELLS))
 
+bench-connection: deps-lab ## pacing by connection: storage, another flow of the NIC, four sessions on one line (out/bench/connection.json)
+	$(PYTHON) tests/bench/connection.py --out $(OUT)/bench
+
 lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
 	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done
 
@@ -178,7 +183,6 @@ devtools:
 
 # What the kernel runs for connection.*, and to tell the lab's CPU time apart, compiled by clang; without it fabtune paces a
 # whole NIC instead.
-.PHONY: bpf bpf-if-possible clean-bpf bench-connection
 PACKAGES_BPF := clang libbpf-dev
 BPF_OBJECTS := $(patsubst %.c,%.o,$(wildcard userspace/fabtune/bpf/*.bpf.c))
 
@@ -201,9 +205,6 @@ clean: clean-bpf
 
 clean-bpf:
 	rm -f $(BPF_OBJECTS)
-
-bench-connection: deps-lab ## pacing by connection: storage, another flow of the NIC, four sessions on one line (out/bench/connection.json)
-	$(PYTHON) tests/bench/connection.py --out $(OUT)/bench
 
 # $(call devtool,command): runs a tool of .venv, if it is the one that is pinned.
 devtool = @! cmp -s .ci/devtools.txt .venv/devtools.txt || { echo "$(1)"; PYTHONPATH=userspace .venv/bin/$(1); }
