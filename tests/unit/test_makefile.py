@@ -10,7 +10,7 @@ BENCHES = {name for name in TARGETS if name.startswith("bench-")}
 
 
 def _expanded(text: str) -> list[str]:
-    lists = dict(re.findall(r"^(\w+) := (.*)$", TEXT, re.MULTILINE))
+    lists: dict[str, str] = dict(re.findall(r"^(\w+) := (.*)$", TEXT, re.MULTILINE))
     return re.sub(r"\$\((\w+)\)", lambda found: lists[found[1]], text).split()
 
 
