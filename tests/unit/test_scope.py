@@ -83,3 +83,19 @@ def test_verify_holds_a_host_against_the_plan_that_the_same_words_give(
     assert main(["verify", "wan", *PATH, *narrowed, "--json"]) == 3
     found = json.loads(capsys.readouterr().out)["drift"]
     assert wanted == {(one["tunable"], one["identity"], one["expected"]) for one in found}
+
+
+def test_verify_of_another_path_s_plan_does_not_pass_for_what_was_applied_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What fabtune itself had written was as applied, and the larger values that were asked about were none of it."""
+    hosttree.enter(hosttree.make(tmp_path / "host", 1, 1), monkeypatch)
+    assert main(["apply", "wan", *PATH, "--yes"]) in (0, 4)
+    assert main(["verify", "wan", *PATH]) in (0, 4)
+    capsys.readouterr()
+    longer = ["verify", "wan", "--rtt", "100ms", "--rate", "1gbit"]
+    assert main([*longer, "--json"]) == 3
+    differ = {one["tunable"]: one for one in json.loads(capsys.readouterr().out)["drift"]}
+    assert "tcp.rmem_max" in differ and differ["tcp.rmem_max"]["note"].startswith("not applied: fabtune's own value is")
+    assert main(["apply", *longer[1:], "--yes"]) in (0, 4)
+    assert main(longer) in (0, 4)

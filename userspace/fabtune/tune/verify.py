@@ -77,6 +77,7 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
     owed.settle(boot_id)
     everything = journal.transactions()
     latest: dict[tuple[str, ...], Drift] = {}
+    wrote: dict[tuple[str, ...], str] = {}
     for transaction in everything:
         if transaction.closed or not _asked(transaction, roles, netns):
             continue
@@ -87,18 +88,18 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             found = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
             if transaction.reverting and (found.found or "").split() == step.old.split():
                 found = replace(found, note="was given back, by a revert that could not journal it or by hand")
-            latest[_place(step, locate)] = found
+            place = _place(step, locate)
+            latest[place], wrote[place] = found, step.wrote
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
         key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
         key = (*key, instance(row.device)) if row.device.scope == "nic" else key
-        latest.setdefault(
-            key,
-            Drift(
-                row.tunable.name, row.device.label, row.wanted, row.now, True, "not applied",
-                identity=row.device.identity,
-            ),
-        )  # fmt: skip
+        if key in latest and (latest[key].drifted or wrote[key].split() == row.wanted.split()):
+            continue
+        note = f"not applied: fabtune's own value is {wrote[key]}" if key in latest else "not applied"
+        latest[key] = Drift(
+            row.tunable.name, row.device.label, row.wanted, row.now, True, note, identity=row.device.identity
+        )
     asked = [one for one in everything if _asked(one, roles, netns)]
     unfelt = _unfelt(asked, boot_id) if "initiator" in roles else []
     busy = journal.at_work()
