@@ -11,8 +11,8 @@ from sources import trees
 
 from fabtune import __version__
 from fabtune.cli.main import VERBS, main
-from fabtune.errors import ExitCode
-from fabtune.host import tools, tree
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.host import systemd, tools, tree
 from fabtune.host.programs import PROGRAMS
 from fabtune.stat import loadable
 from fabtune.tune import readiness
@@ -145,6 +145,29 @@ def test_a_state_directory_that_others_may_write_is_wrong(tmp_path: Path, monkey
     (check,) = _checks("state directory")
     assert check.state == readiness.WRONG and "may be written by others" in check.found
     assert readiness.exit_code([check]) == ExitCode.FAILED
+
+
+def test_a_state_directory_that_a_boot_has_only_after_the_logins_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a boot undoes cannot be written again before the logins, and a power cut would find no way back."""
+    root = _host(tmp_path, monkeypatch)
+    assert not _checks("state directory at a boot")
+    hosttree.put(root / "proc/self/mountinfo", f"28 1 8:16 / {root} rw - ext4 /dev/sdb rw")
+    after = ["local-fs-pre.target"]
+    monkeypatch.setattr(systemd, "mount_unit", lambda place: ("/run/systemd/generator/var.mount", after))
+    monkeypatch.setattr(systemd, "manages_host", lambda: True)
+    assert not _checks("state directory at a boot")
+    after[:] = ["system.slice", "remote-fs-pre.target"]
+    (check,) = _checks("state directory at a boot")
+    assert check.state == readiness.TO_DO and check.verbs == ("apply",)
+    assert f"{root}/state lies on {root}, which a boot mounts after remote-fs-pre.target" in check.found
+
+    def untold(place: str) -> tuple[str, list[str]]:
+        raise FabtuneError("no systemctl here")
+
+    monkeypatch.setattr(systemd, "mount_unit", untold)
+    assert not _checks("state directory at a boot")
 
 
 def test_the_worst_decides_the_exit_code() -> None:

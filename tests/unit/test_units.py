@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The units: well-formed by systemd's own judgement, protected as promised, and there by `make install`."""
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,6 +43,125 @@ def test_systemd_finds_nothing_wrong_with_them(installed: Path, tmp_path: Path) 
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     ours = [line for line in done.stderr.splitlines() if "fabtune" in line]
     assert not ours
+
+
+# As Debian's packages have them, in what orders them.
+BESIDE = {
+    "iscsid.service": """[Unit]
+DefaultDependencies=no
+Wants=network-online.target remote-fs-pre.target
+After=network.target network-online.target
+Before=remote-fs-pre.target
+[Service]
+ExecStart=/bin/true
+[Install]
+WantedBy=sysinit.target
+""",
+    "open-iscsi.service": """[Unit]
+DefaultDependencies=no
+Wants=network-online.target remote-fs-pre.target
+After=network-online.target iscsid.service
+Before=remote-fs-pre.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+[Install]
+WantedBy=sysinit.target
+Alias=iscsi.service
+""",
+    "rtslib-fb-targetctl.service": """[Unit]
+After=network.target local-fs.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+[Install]
+WantedBy=multi-user.target
+""",
+    "tgt.service": """[Unit]
+After=network.target
+[Service]
+ExecStart=/bin/true
+[Install]
+WantedBy=multi-user.target
+""",
+}
+MOUNT = """[Mount]
+What=/dev/disk/by-label/state
+Where={place}
+Options=_netdev
+[Install]
+WantedBy=remote-fs.target
+"""
+SERVED_AGAIN = "[Unit]\nAfter=open-iscsi.service\n"
+ENABLED = (
+    "fabtune-apply.service",
+    "fabtune-apply-sessions.service",
+    "fabtune-guard.service",
+    "fabtune-exporter.service",
+)
+
+
+def _host(root: Path, installed: Path, units: dict[str, str], *enabled: str) -> Path:
+    """Make a root with fabtune's units and `units`, of which `enabled` and all of `units` are enabled; return it."""
+    at = root / "usr/lib/systemd/system"
+    shutil.copytree(installed, at)
+    for name, text in units.items():
+        (at / name).parent.mkdir(exist_ok=True)
+        (at / name).write_text(text)
+    shutil.copy("/usr/lib/systemd/system/remote-fs.target", at)
+    for name in (*enabled, *(name for name, text in units.items() if "[Install]" in text), "remote-fs.target"):
+        subprocess.run(["systemctl", f"--root={root}", "--quiet", "enable", name], check=True)
+    return root
+
+
+def _cycles(root: Path) -> list[str]:
+    """Return what systemd says of ordering cycles in the boot of `root`."""
+    paths = ":".join(str(root / one) for one in ("etc/systemd/system", "usr/lib/systemd/system"))
+    words = ["systemd-analyze", "verify", "--man=no", "multi-user.target"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False,
+                          env={**os.environ, "SYSTEMD_UNIT_PATH": f"{paths}:"})  # fmt: skip
+    return [line for line in done.stderr.splitlines() if "ordering cycle" in line]
+
+
+@pytest.mark.parametrize("place", ["", "/var", "/var/lib"])
+@pytest.mark.parametrize("served_again", [False, True])
+def test_no_boot_has_a_cycle_wherever_the_journal_lies_and_whatever_a_target_serves(
+    place: str, served_again: bool, installed: Path, tmp_path: Path
+) -> None:
+    """systemd breaks a cycle by leaving out a job: the logins, or the mounts.
+
+    A file system of a session is mounted after the logins, and most services come after /var is there.
+    """
+    units = BESIDE | ({f"{place.strip('/').replace('/', '-')}.mount": MOUNT.format(place=place)} if place else {})
+    if served_again:
+        units |= {f"{name}.service.d/order.conf": SERVED_AGAIN for name in ("rtslib-fb-targetctl", "tgt")}
+    assert not _cycles(_host(tmp_path / "without", installed, units))
+    assert not _cycles(_host(tmp_path / "with", installed, units, *ENABLED))
+
+
+@pytest.mark.parametrize(
+    ("active", "runs"), [("", True), ("fabtune-apply", False), ("fabtune-apply rtslib-fb-targetctl", True)]
+)
+def test_what_comes_late_is_written_where_the_first_unit_could_not(
+    active: str, runs: bool, installed: Path, tmp_path: Path
+) -> None:
+    """It found no journal, which is on a session's disk, or the target's configuration was not there yet."""
+    assert "fabtune-apply-late.service" in _words(installed / "fabtune-apply.service", "Wants")
+    program = tmp_path / "systemctl"
+    asked = f'for unit; do case " {active} " in *" ${{unit%.service}} "*) exit 0 ;; esac; done; exit 3'
+    program.write_text(f"#!/bin/sh\n{asked}\n")
+    program.chmod(0o755)
+    late = (installed / "fabtune-apply-late.service").read_text()
+    (command,) = re.findall(r"^ExecCondition=(.*)$", late, re.MULTILINE)
+    done = subprocess.run(shlex.split(command), env={"PATH": str(tmp_path)}, check=False)
+    assert (done.returncode == 0) == runs
+
+
+def _words(unit: Path, key: str) -> set[str]:
+    """Return all that stands behind `key` in the file `unit`."""
+    return set(" ".join(re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)).split())
 
 
 def test_guard_runs_before_anything_is_applied_and_whatever_ended_it() -> None:

@@ -34,8 +34,8 @@ class Fabtune(Plugin, IndependentPlugin):
             "fabtune stat --json --all", "fabtune stuck --json", "fabtune export --textfile -",
         ])  # fmt: skip
         self.add_cmd_output("cat /sys/kernel/debug/fabstat/stats", suggest_filename="fabstat-stats")
-        self.add_journal(units=["fabtune-apply", "fabtune-apply-sessions", "fabtune-verify", "fabtune-exporter",
-                                "fabtune-reader"])  # fmt: skip
+        self.add_journal(units=["fabtune-apply", "fabtune-apply-sessions", "fabtune-apply-late", "fabtune-verify",
+                                "fabtune-exporter", "fabtune-reader"])  # fmt: skip
 
     def postproc(self):
         """Take out what a record may hold, should any of the above ever quote one."""

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """systemd, on hosts that it runs."""
 
+from collections.abc import Sequence
+
 from fabtune.errors import FabtuneError
 from fabtune.host import tools, tree
 
 _TIMEOUT_S = 90
+# What is mounted after these, as `_netdev` says, may need a session itself.
+_LATE_UNITS = ("remote-fs-pre.target", "network-pre.target", "network.target", "network-online.target")
 
 
 def manages_host() -> bool:
@@ -30,6 +34,11 @@ def mount_unit(place: str) -> tuple[str, list[str]]:
         raise FabtuneError(f"which unit mounts {place} cannot be told: {tools.last_words(done)}")
     found = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     return found.get("FragmentPath", ""), found.get("After", "").split()
+
+
+def late(after: Sequence[str]) -> str:
+    """Return which one of the units `after` makes a mount come when sessions may log in already, '' for none."""
+    return next((unit for unit in after if unit in _LATE_UNITS), "")
 
 
 def systemctl(*words: str) -> None:

@@ -20,8 +20,6 @@ from fabtune.tune.plan import Plan
 from fabtune.tune.unconfirmed import awaited, now_s, on_trial, overdue
 
 _GONE_AT_BOOT = ("tmpfs", "ramfs", "rootfs")
-# What is mounted after these, as `_netdev` says, may need a session itself.
-_LATE_UNITS = ("remote-fs-pre.target", "network-pre.target", "network.target", "network-online.target")
 
 
 def line(within_s: float, leave: Leave) -> UnconfirmedLine:
@@ -99,7 +97,7 @@ def _require_mounted_at_boot(places: Sequence[str], before_anything: bool) -> No
     """Raise FabtuneError where one of `places` is mounted when sessions may log in; or by no unit, if needed before."""
     for place in places:
         file, after = systemd.mount_unit(place)
-        late = next((unit for unit in after if unit in _LATE_UNITS), "")
+        late = systemd.late(after)
         if late or (before_anything and not file):
             how = f"mounted after {late}" if late else "mounted by hand or by another program than systemd"
             raise FabtuneError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fabtune import __version__, needs, packages
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.host import iscsiadm, targets, tree
+from fabtune.host import iscsiadm, mounts, systemd, targets, tree
 from fabtune.host.programs import PROGRAMS, Program
 from fabtune.installed import data_dir
 from fabtune.stat import loadable
@@ -45,7 +45,7 @@ def exit_code(checks: list[Readiness]) -> ExitCode:
 
 def examine() -> list[Readiness]:
     """Return every check of this host."""
-    return [*_python(), *_data(), *_rights(), _state_directory(), *_module(), *_ends(), *_programs()]
+    return [*_python(), *_data(), *_rights(), _state_directory(), *_late_state(), *_module(), *_ends(), *_programs()]
 
 
 def _python() -> Iterator[Readiness]:
@@ -92,6 +92,24 @@ def _state_directory() -> Readiness:
     if not directory.exists():
         return Readiness(name, READY, f"{directory}: made by the first apply")
     return Readiness(name, READY, f"{directory}: {len(found)} transactions")
+
+
+def _late_state() -> Iterator[Readiness]:
+    """Tell where a boot has the state directory only when sessions have logged in."""
+    directory = journal.state_dir().resolve()
+    try:
+        places = mounts.below(str(directory), mounts.seen_by(tree.PROC / "self")) if systemd.manages_host() else []
+        late = [(place, unit) for place in places if (unit := systemd.late(systemd.mount_unit(place)[1]))]
+    except FabtuneError:
+        # As in a container, whose mounts are not systemd's.
+        return
+    for place, unit in late:
+        found = (
+            f"{directory} lies on {place}, which a boot mounts after {unit}: what was applied is written again only "
+            "then, after sessions have logged in, and --confirm-within is refused"
+        )
+        fix = f"mount a local disk, without _netdev, at {directory}"
+        yield Readiness("state directory at a boot", TO_DO, found, fix, ("apply",))
 
 
 def _module() -> Iterator[Readiness]:
