@@ -164,6 +164,20 @@ def _words(unit: Path, key: str) -> set[str]:
     return set(" ".join(re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)).split())
 
 
+def test_a_disk_that_appears_starts_nothing_that_nobody_has_enabled(installed: Path, tmp_path: Path) -> None:
+    """systemd starts what a device wants whether or not it is enabled: the rule itself must ask."""
+    rules = [line for line in (TOP / "userspace/systemd/98-fabtune-sessions.rules").read_text().splitlines()
+             if "SYSTEMD_WANTS" in line]  # fmt: skip
+    for rule in rules:
+        (wanted,) = re.findall(r'ENV\{SYSTEMD_WANTS\}\+="([^"]+)"$', rule)
+        (asked,) = re.findall(r' TEST=="/([^"]+)"', rule)
+        root = _host(tmp_path / wanted, installed, {}, *(name for name in ENABLED if name != wanted))
+        assert not (root / asked).is_symlink()
+        subprocess.run(["systemctl", f"--root={root}", "--quiet", "enable", wanted], check=True)
+        assert (root / asked).is_symlink()
+    assert rules
+
+
 def test_guard_runs_before_anything_is_applied_and_whatever_ended_it() -> None:
     """Nothing starts it once the first apply has been; and what ends it may be a journald that has died."""
     unit = (TOP / "userspace/systemd/fabtune-guard.service").read_text()
