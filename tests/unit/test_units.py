@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode
+
 TOP = Path(__file__).resolve().parents[2]
 UNITS = sorted((TOP / "userspace/systemd").glob("*.*"))
 NAMES = {path.name for path in UNITS if path.suffix in (".service", ".socket", ".timer")}
@@ -194,6 +197,19 @@ def test_a_guard_that_is_stopped_has_not_failed() -> None:
 def test_what_is_written_again_is_tried_again_only_where_that_may_help(name: str) -> None:
     unit = (TOP / "userspace/systemd" / name).read_text()
     assert "Restart=on-failure" in unit and "RestartPreventExitStatus=2\n" in unit
+
+
+def test_an_exporter_whose_address_comes_later_is_there_then(capsys: pytest.CaptureFixture[str]) -> None:
+    """With systemd's own limit five tries in half a second were all that a host's one address was waited for."""
+    unit = (TOP / "userspace/systemd/fabtune-exporter.service").read_text()
+    assert "\nStartLimitIntervalSec=0\n" in unit.partition("[Service]")[0]
+    assert "\nRestart=on-failure\nRestartPreventExitStatus=2\nRestartSec=5\n" in unit
+    # That address may come; what is none never does.
+    assert main(["export", "--only", "server", "--listen", "192.0.2.1:0"]) == ExitCode.FAILED
+    assert main(["export", "--only", "server", "--listen", "host:http"]) == ExitCode.USAGE
+    assert "192.0.2.1:0" in capsys.readouterr().err
+    # Five tries, and its socket would fail with it.
+    assert "RestartSec=5" in (TOP / "userspace/systemd/fabtune-reader.service").read_text()
 
 
 @pytest.mark.parametrize("name", ["fabtune-exporter.service", "fabtune-reader.service"])
