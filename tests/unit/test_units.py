@@ -12,6 +12,7 @@ import pytest
 
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
+from fabtune.tune import armed
 
 TOP = Path(__file__).resolve().parents[2]
 UNITS = sorted((TOP / "userspace/systemd").glob("*.*"))
@@ -72,6 +73,16 @@ ExecStart=/bin/true
 [Install]
 WantedBy=sysinit.target
 Alias=iscsi.service
+""",
+    "srp_daemon.service": """[Unit]
+DefaultDependencies=no
+Before=remote-fs-pre.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+[Install]
+WantedBy=multi-user.target
 """,
     "rtslib-fb-targetctl.service": """[Unit]
 After=network.target local-fs.target
@@ -144,8 +155,25 @@ def test_no_boot_has_a_cycle_wherever_the_journal_lies_and_whatever_a_target_ser
     assert not _cycles(_host(tmp_path / "with", installed, units, *ENABLED))
 
 
+# What logs in and what serves is called differently by distributions: open-iscsi's, rdma-core's, LIO's and tgt's units.
+LOGIN = {"open-iscsi.service", "iscsi.service", "srp_daemon.service", "srptools.service"}
+SERVING = {"rtslib-fb-targetctl.service", "target.service", "targetcli.service", "tgt.service", "tgtd.service"}
+
+
+def test_values_come_before_the_logins_and_after_what_they_belong_to(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "at-boot").write_text(armed._BOOT_TEXT)
+    assert _words(installed / "fabtune-apply.service", "Before") >= LOGIN
+    assert _words(installed / "fabtune-apply-sessions.service", "After") >= LOGIN
+    # A target's are live ones, and there only once it serves.
+    late = installed / "fabtune-apply-late.service"
+    assert _words(late, "After") >= SERVING
+    assert _words(late, "ExecCondition") >= SERVING
+    assert _words(tmp_path / "at-boot", "Before") >= LOGIN | SERVING
+
+
 @pytest.mark.parametrize(
-    ("active", "runs"), [("", True), ("fabtune-apply", False), ("fabtune-apply rtslib-fb-targetctl", True)]
+    ("active", "runs"),
+    [("", True), ("fabtune-apply", False), ("fabtune-apply rtslib-fb-targetctl", True), ("fabtune-apply tgtd", True)],
 )
 def test_what_comes_late_is_written_where_the_first_unit_could_not(
     active: str, runs: bool, installed: Path, tmp_path: Path
@@ -164,7 +192,7 @@ def test_what_comes_late_is_written_where_the_first_unit_could_not(
 
 def _words(unit: Path, key: str) -> set[str]:
     """Return all that stands behind `key` in the file `unit`."""
-    return set(" ".join(re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)).split())
+    return set(" ".join(re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)).replace('"', "").split())
 
 
 def test_a_disk_that_appears_starts_nothing_that_nobody_has_enabled(installed: Path, tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ Description=Take back what fabtune applied and nobody confirmed
 DefaultDependencies=no
 RequiresMountsFor={places}
 After=local-fs.target systemd-sysctl.service systemd-modules-load.service
-Before=iscsid.service open-iscsi.service srp_daemon.service rtslib-fb-targetctl.service target.service
+Before=iscsid.service open-iscsi.service iscsi.service srp_daemon.service srptools.service
+Before=rtslib-fb-targetctl.service target.service targetcli.service tgt.service tgtd.service
 Before=network-pre.target shutdown.target
 Conflicts=shutdown.target
 
