@@ -2,19 +2,24 @@
 """What a fleet refuses before anything starts."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import jinja2
 import pytest
+import yaml
 from run_records import make_record
 
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment import at_once, batch, definition, fleet, inventory, publish
 from fabtune.experiment.summary import summarise
+from fabtune.installed import data_dir
 from fabtune.measure import recordfile
+from fabtune.model.observation import EndSeen
 from fabtune.model.results import Point
 from fabtune.progress import Progress
 
@@ -251,6 +256,26 @@ def test_how_many_hosts_at_once_is_what_the_user_s_configuration_says(
     monkeypatch.setenv("ANSIBLE_FORKS", "3")
     fleet.play_why(hosts, 1.0, tmp_path)
     assert given == [forks, "3"]
+
+
+def test_a_look_at_a_fleet_s_target_is_one_into_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it the target was told to serve nobody."""
+    play = yaml.safe_load((data_dir("ansible") / "ansible_collections/fabtune/fleet/playbooks/why.yml").read_text())[0]
+    environment = jinja2.Environment()
+    environment.filters["quote"] = shlex.quote
+    command = environment.from_string(play["tasks"][0]["ansible.builtin.raw"])
+    known = {"groups": {"targets": ["filer"], "initiators": ["one"]}, "fabtune_netns": "two words"}
+    asked: list[tuple[float, str]] = []
+
+    def look(seconds: float, at_unix_s: float | None = None, netns: str = "") -> list[EndSeen]:
+        asked.append((seconds, netns))
+        return []
+
+    monkeypatch.setattr("fabtune.cli.why.target_ends", look)
+    assert main(shlex.split(command.render(**known, inventory_hostname="filer"))[1:]) == 0
+    assert asked == [(10, "two words")]
+    # Initiators' sessions are looked at where they are.
+    assert "two words" not in command.render(**known, inventory_hostname="one")
 
 
 def test_no_more_hosts_at_once_than_memory_is_there_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,23 @@ def test_every_unit_is_installed_with_its_program(installed: Path) -> None:
             assert (installed.parents[3] / command.lstrip("/")).exists(), command
 
 
+def test_what_units_and_pages_refer_to_is_installed(installed: Path) -> None:
+    """Under /usr/share/doc a package's pages are where each distribution has them, and compressed by some."""
+    root, manual = installed.parents[3], installed.parents[2] / "share/man"
+    for unit in installed.iterdir():
+        for word in _words(unit, "Documentation"):
+            name, section = re.fullmatch(r"man:([a-z-]+)\((\d)\)", word).groups()  # type: ignore[union-attr]
+            assert (manual / f"man{section}/{name}.{section}").exists(), f"{unit.name}: {word}"
+    pages = [*TOP.glob("Documentation/*.md"), *TOP.glob("userspace/*/*.[cmy]*"), *TOP.glob("userspace/manual/*")]
+    named = {
+        (page.name, place.rstrip("./"))
+        for page in (one for one in pages if one.is_file())
+        for place in re.findall(r"/usr/(?:local/)?(?:lib|share)/fabtune[\w./-]*", page.read_text())
+    }
+    assert len(named) > 5
+    assert not [pair for pair in named if not (root / pair[1].lstrip("/")).exists()]
+
+
 def test_systemd_finds_nothing_wrong_with_them(installed: Path, tmp_path: Path) -> None:
     # The program itself is looked for on this host, where it need not be.
     for path in installed.iterdir():

@@ -68,6 +68,7 @@ NET = "measure net --peer storage1.invalid"
         ("revert wan --unconfirmed", "what nobody confirmed; it cannot be combined with PROFILE"),
         ("revert --unconfirmed=once --force", "what nobody confirmed; it cannot be combined with --force"),
         ("why --end target sda", "--end target looks at all sessions of this target; it cannot be combined with DEV"),
+        ("why --end target --target-host filer", "cannot be combined with --target-host"),
         ("why --end target --watch", "cannot be combined with --watch"),
         ("why --fleet hosts.ini --at 4000000000", "cannot be combined with --at"),
         ("lint facts.json --netns target", "facts.json is of its own namespace; it cannot be combined with --netns"),

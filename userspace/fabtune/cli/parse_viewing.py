@@ -78,7 +78,7 @@ def _why(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--fleet", type=Path, metavar="INVENTORY", help="look on all hosts of an Ansible inventory at once"
     )
-    where.add_argument(
+    parser.add_argument(
         "--end", choices=("target",), metavar="END", help="'target': this host is it, show what its end sees (JSON)"
     )
     parser.add_argument("--watch", action="store_true", help="look again and again, until Ctrl-C")

@@ -49,10 +49,12 @@ class _Told:
 def run_why(args: argparse.Namespace) -> int:
     """Look, judge and say; exit 5 where nothing can be told, 1 where the target's host said nothing."""
     if args.end:
-        if option := first_given(args, "DEV", "--rate", "--watch"):
+        if option := first_given(args, "DEV", "--rate", "--watch", "--target-host", "--fleet"):
             raise InputError(f"--end target looks at all sessions of this target; it cannot be combined with {option}")
         console.say(f"{LOOKING} {args.seconds:g} s ...")
-        table.print_json(typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds, args.at)))))
+        table.print_json(
+            typed.STRICT.write(EndsSeen(tuple(target_ends(args.seconds, args.at, args.target_netns or ""))))
+        )
         return ExitCode.DONE
     if args.fleet:
         from fabtune.cli.why_fleet import run_on_fleet
