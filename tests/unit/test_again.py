@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hosttree
 import pytest
@@ -14,7 +15,9 @@ from fabtune.cli.main import main
 from fabtune.errors import FabtuneError
 from fabtune.host import tree
 from fabtune.model.device import Device
+from fabtune.tune import again as again_module
 from fabtune.tune import journal
+from fabtune.tune.plan import Plan
 
 _BOOT = "proc/sys/kernel/random/boot_id"
 _SYSCTLS = ("net/ipv4/tcp_slow_start_after_idle", "net/ipv4/tcp_mtu_probing")
@@ -274,6 +277,36 @@ def test_a_disk_whose_session_is_down_is_waited_for(host: Path, capsys: pytest.C
     assert len(journal.transactions()) == before
     hosttree.put(state, "LOGGED_IN")
     assert len(again(capsys)["written"]) == 1 and values(host) == ["0", "1", "2"]
+
+
+def test_a_disk_that_comes_while_it_is_at_work_has_its_values_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd starts no unit for a disk that is starting already."""
+    root = hosttree.make(tmp_path / "root", 2)
+    hosttree.enter(root, monkeypatch)
+    (tmp_path / "two.toml").write_text(_PROFILE)
+    assert main(["apply", str(tmp_path / "two.toml"), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit"]) == 4
+    queues = [root / f"sys/block/sd{number}/queue/rq_affinity" for number in (1, 2)]
+    boot(root, 2, "1", "0", "1")
+    hosttree.put(queues[1], "1")
+    places = [root / "sys" / one for one in ("block/sd2", "class/iscsi_session/session2")]
+    away = [place.rename(tmp_path / place.name) for place in places]
+    looks: list[int] = []
+    planned = again_module._plans
+
+    def plans(*words: Any) -> list[Plan]:
+        found = planned(*words)
+        while away:
+            away.pop().rename(places.pop())
+        looks.append(len(found))
+        return found
+
+    monkeypatch.setattr(again_module, "_plans", plans)
+    found = again(capsys)
+    assert [tree.read_text(one) for one in queues] == ["2", "2"]
+    assert len(found["written"]) == 4 and not found["absent"] and not found["left_alone"]
+    assert looks == [1, 1]
 
 
 @pytest.mark.parametrize("words", [["wan"], ["--persist"], ["--netns", "x"], ["--reconnect"], ["--dry-run"]])

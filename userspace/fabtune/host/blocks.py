@@ -63,6 +63,11 @@ def directory(block: str) -> Path:
     return Path(place if os.path.exists(place) else f"{tree.SYS}/block/{block}")  # noqa: PTH110 - asked a thousand times
 
 
+def present() -> set[Path]:
+    """Return the disks that are there now, each by the place that it has in its session as long as that lives."""
+    return {place.resolve() for place in (tree.SYS / "block").glob("*") if (place / "device").exists()}
+
+
 def wwid(place: Path) -> str:
     """Return the name that the disk or SCSI device in sysfs directory `place` has for good, '' for none (a RAM disk).
 

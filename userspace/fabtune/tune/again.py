@@ -8,11 +8,13 @@ somebody else sets it at boot.  Anything else was set by somebody since, and is 
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fabtune import backends
 from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
+from fabtune.host import blocks
 from fabtune.host.sessions import why_waits
 from fabtune.model.device import Device
 from fabtune.model.document import Json
@@ -84,33 +86,44 @@ class Restored:
 def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = lambda _: True) -> Restored:
     """Write every value in force that was undone, of those that `only` lets through.
 
-    A value that is refused keeps no other from being written.  Raises FabtuneError where a signal came, or nothing can
-    be written; the error says what stays of what was written before.
+    A value that is refused keeps no other from being written.  A disk that comes meanwhile is looked at, too: for it
+    systemd does not start anew what is starting.  Raises FabtuneError where a signal came, or nothing can be written;
+    the error says what stays of what was written before.
     """
+    found = Restored()
     with journal.locked():
-        host = this_host()
-        # A depth at which a disk is held looks as one that somebody has set.
-        owed.let_disks_go(host.boot_id)
-        known = journal.transactions()
-        found = Restored(_untold(known))
-        # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
-        latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
-        before: dict[tuple[str, ...], set[str]] = {}
-        for transaction, step in _wanted(known, only):
-            latest[step.value] = transaction, step
-            before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
-        for plan in _plans(list(latest.values()), before, found):
-            try:
-                result = apply_row_by_row(plan, host, progress)
-            except TakenBackError as error:
-                found.refuse((row, str(error)) for row in plan.changes)
-                found.failed = True
-            except FabtuneError as error:
-                raise type(error)(f"{error}{_stays(found)}") from error
-            else:
-                found.refuse(result.refused)
-                found.results.append((plan, result))
+        disks: set[Path] | None = None
+        while disks != (disks := blocks.present()):
+            # What was left alone or absent before is so still, or has come.
+            found = Restored(results=found.results)
+            _look_and_write(found, progress, only)
     return found
+
+
+def _look_and_write(found: Restored, progress: Callable[[str], None], only: Callable[[Step], bool]) -> None:
+    """Write what is undone now, and note it in `found`."""
+    host = this_host()
+    # A depth at which a disk is held looks as one that somebody has set.
+    owed.let_disks_go(host.boot_id)
+    known = journal.transactions()
+    found.left_alone += _untold(known)
+    # A value that several wanted is as the last of them wrote it, and may be as any of them found it.
+    latest: dict[tuple[str, ...], tuple[Transaction, Step]] = {}
+    before: dict[tuple[str, ...], set[str]] = {}
+    for transaction, step in _wanted(known, only):
+        latest[step.value] = transaction, step
+        before.setdefault(step.value, set()).update((step.old, step.wrote, *step.ours))
+    for plan in _plans(list(latest.values()), before, found):
+        try:
+            result = apply_row_by_row(plan, host, progress)
+        except TakenBackError as error:
+            found.refuse((row, str(error)) for row in plan.changes)
+            found.failed = True
+        except FabtuneError as error:
+            raise type(error)(f"{error}{_stays(found)}") from error
+        else:
+            found.refuse(result.refused)
+            found.results.append((plan, result))
 
 
 def _stays(found: Restored) -> str:
