@@ -63,7 +63,7 @@ def directory(block: str) -> Path:
     return Path(place if os.path.exists(place) else f"{tree.SYS}/block/{block}")  # noqa: PTH110 - asked a thousand times
 
 
-def present() -> set[Path]:
+def disks_there() -> set[Path]:
     """Return the disks that are there now, each by the place that it has in its session as long as that lives."""
     return {place.resolve() for place in (tree.SYS / "block").glob("*") if (place / "device").exists()}
 

@@ -93,7 +93,7 @@ def write_again(progress: Callable[[str], None], only: Callable[[Step], bool] = 
     found = Restored()
     with journal.locked():
         disks: set[Path] | None = None
-        while disks != (disks := blocks.present()):
+        while disks != (disks := blocks.disks_there()):
             # What was left alone or absent before is so still, or has come.
             found = Restored(results=found.results)
             _look_and_write(found, progress, only)
