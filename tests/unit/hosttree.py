@@ -70,6 +70,18 @@ def make(root: Path, sessions: int = 0, tpgs: int = 0) -> Path:
     return root
 
 
+def two_of_one_record(root: Path) -> None:
+    """Make session 2 the second one of session 1's record (nr_sessions = 2), one path each to the same disk."""
+    sys = root / "sys"
+    for name in ("class/iscsi_session/session{}/targetname", "class/iscsi_session/session{}/ifacename",
+                 "class/iscsi_connection/connection{}:0/persistent_address",
+                 "class/iscsi_connection/connection{}:0/address", "block/sd{}/device/wwid"):  # fmt: skip
+        (sys / name.format(2)).write_text((sys / name.format(1)).read_text())
+    record = root / "records" / iqn(1)
+    record.write_text(record.read_text() + "node.session.nr_sessions = 2\n")
+    (root / "records" / iqn(2)).unlink()
+
+
 def _session(sys: Path, number: int) -> None:
     device = sys / f"devices/platform/host{number}/session{number}"
     for name, value in {"targetname": iqn(number), "ifacename": "default", "state": "LOGGED_IN",

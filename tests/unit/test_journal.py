@@ -157,6 +157,7 @@ def test_a_look_that_fails_is_not_taken_for_absence(host: Path) -> None:
 def test_a_disk_that_went_needs_nothing_back(host: Path) -> None:
     write(host, "a", {"block.rq_affinity": 2})
     (host / "sys/class/iscsi_session/session1").rename(host / "gone")
+    (host / "sys/block/sd1").rename(host / "gone-disk")
     report = back()
     assert states(report) == ["gone"] and report.exit_code == ExitCode.DONE
     assert "the value is gone with it" in report.outcomes[0].note

@@ -20,14 +20,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the files of a host with two sessions of one record, one path to the same disk each."""
     root = hosttree.make(tmp_path / "root", 2)
     hosttree.enter(root, monkeypatch)
-    for name in ("targetname", "ifacename"):
-        text = (root / f"sys/class/iscsi_session/session1/{name}").read_text()
-        (root / f"sys/class/iscsi_session/session2/{name}").write_text(text)
-    for name in ("persistent_address", "address"):
-        hosttree.put(root / f"sys/class/iscsi_connection/connection2:0/{name}", "10.2.0.1")
-    record = root / "records" / hosttree.iqn(1)
-    record.write_text(record.read_text() + "node.session.nr_sessions = 2\n")
-    (root / "records" / hosttree.iqn(2)).unlink()
+    hosttree.two_of_one_record(root)
     (root / "bin/iscsiadm").rename(root / "bin/iscsiadm.real")
     answer(root)
     monkeypatch.setattr(logout, "_GONE_WAIT_S", 0.2)

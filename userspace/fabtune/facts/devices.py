@@ -78,7 +78,13 @@ def locate_nic(device: Device, around: HostSnapshot) -> Device | None:
 
 
 def again(device: Device, inode: str, around: HostSnapshot) -> Device | None:
-    """Return the NIC that `device` was when its directory had number `inode`: in its namespace, under whatever name."""
+    """Return what `device` was when its directory had number `inode`, under whatever identity it is there now.
+
+    A NIC is looked for in its namespace alone.
+    """
+    if device.scope != "nic":
+        directory = around.numbered.get((device.scope, inode))
+        return replace(device, where={"directory": str(directory)}) if directory else None
     netns = namespaces.find(device.identity.rpartition(",")[2], around.netns)
     found = None if netns is None else nics_of.with_inode(inode, Links(netns))
     return _nic(found, netns or "") if found else None

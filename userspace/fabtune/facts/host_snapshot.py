@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the device finders look at: sessions, sockets, portals, peers and NICs of one namespace, each read once."""
 
+import contextlib
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from fabtune.backends import record
 from fabtune.errors import FabtuneError
@@ -14,7 +16,8 @@ from fabtune.host.sessions import Session, live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import EVERY, canonical
 
-# Portals at any address of their namespace.
+# Where sysfs shows all of a scope, what no session uses included.
+_SHOWN_IN = {"block": "block", "session": "class/iscsi_session", "srp-port": "class/srp_remote_ports"}
 
 
 def _held(links: Links) -> frozenset[str]:
@@ -37,6 +40,16 @@ class HostSnapshot:
     def sessions(self) -> list[Session]:
         """The initiator's live sessions; iscsid and its sockets live in the first network namespace."""
         return live_sessions()
+
+    @cached_property
+    def numbered(self) -> dict[tuple[str, str], Path]:
+        """The directories of the kernel's disks, sessions and SRP ports, each by its scope and inode number."""
+        found = {}
+        for scope, place in _SHOWN_IN.items():
+            for directory in (tree.SYS / place).glob("*"):
+                with contextlib.suppress(OSError):
+                    found[scope, str(directory.stat().st_ino)] = directory
+        return found
 
     @cached_property
     def records(self) -> dict[str, dict[str, str]]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Journalled devices and their values on this host as it is now: where they are, and what became of the rest."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,16 +17,20 @@ from fabtune.tune.transaction import Step
 
 # Objects of the kernel that go with a logout, an unplugged cable or their module, and come back with fresh values.
 _BORN_ANEW = ("session", "block", "srp-port", "module")
-_HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
+# The kernel numbers the directories of these, and gives no number twice in a boot.
+HAVE_INSTANCES = ("session", "block", "srp-port", "nic")
 # What lives in these was never in the kernel alone: files, and targets that are restored from a file.
 OUTLIVE_A_BOOT = ("record", "conf", "textfile", "link", "saveconfig", "srp_daemon")
 _IN_A_NAMESPACE = ("netns", "nic", "route", "connection")
 
 
 class Locator:
-    """Finds a journalled device on this host, whatever its name is now."""
+    """Finds a journalled device on this host, whatever its name is now.
 
-    def __init__(self, netns: str) -> None:
+    `steps` are the others of the same transaction: a device that one of them has written is no other's successor.
+    """
+
+    def __init__(self, netns: str, steps: Iterable[Step] = ()) -> None:
         self._trouble: FabtuneError | None = None
         try:
             self._around = HostSnapshot(netns)
@@ -35,6 +40,9 @@ class Locator:
             self._around = HostSnapshot()
         self._found: dict[tuple[str, str], Device | None] = {}
         self._boot_id = this_host().boot_id
+        self._written = {
+            (one.device.scope, one.instance, one.device.identity) for one in steps if one.boot_id == self._boot_id
+        }
 
     def __call__(self, device: Device) -> Device | None:
         """Return the present device with the same identity, None where it is positively absent.
@@ -53,27 +61,33 @@ class Locator:
     def of(self, step: Step) -> Device | None:
         """Return the present device of `step`, None where it is absent.  Raises FabtuneError where that cannot be told.
 
-        A NIC whose name another one has taken is still found until the next boot.
+        What has another identity since (a NIC whose name another one has taken, a session whose elder sister of the
+        same record was logged out, a disk with another WWID) is still found until the next boot.
         """
         named = self(step.device)
-        kind = targets.of_scope(step.device.scope)
+        kind, scope = targets.of_scope(step.device.scope), step.device.scope
         if kind and step.instance and kind.stranger(step.instance):
             return None
-        if step.device.scope != "nic" or not step.instance or self._trouble or step.boot_id != self._boot_id:
+        unreached = self._trouble and scope == "nic"
+        if scope not in HAVE_INSTANCES or not step.instance or unreached or step.boot_id != self._boot_id:
             return named
         if named is not None and instance(named) == step.instance:
             return named
-        key = step.device.scope, f"{step.device.identity} {step.instance}"
+        key = scope, f"{step.device.identity} {step.instance}"
         if key not in self._found:
             self._found[key] = self._again(step, named)
         return self._found[key]
 
     def _again(self, step: Step, named: Device | None) -> Device | None:
-        """Return the NIC of `step` under another name, else the one `named` so now if ours is nowhere at all."""
+        """Return the step's device under another identity, else the one `named` so now if ours is nowhere at all."""
         found = devices.again(step.device, step.instance, self._around)
-        if found is None and named is not None and not nics.name_elsewhere(step.instance, named.where["netns"]):
-            return named
-        return found
+        if found is not None or named is None:
+            return found
+        if step.device.scope == "nic":
+            return None if nics.name_elsewhere(step.instance, named.where["netns"]) else named
+        mine = (step.device.scope, instance(named))
+        others = any(one[:2] == mine and one[2] != step.device.identity for one in self._written)
+        return None if others else named
 
     def with_users(self, nic: Device) -> Device:
         """Return `nic` with who else uses it, as a plan sees it; where storage does not, nobody has looked."""
@@ -123,7 +137,7 @@ def instance(device: Device) -> str:
     if kind:
         return kind.instance(device)
     directory = device.where.get("directory")
-    if device.scope not in _HAVE_INSTANCES or not directory:
+    if device.scope not in HAVE_INSTANCES or not directory:
         return ""
     try:
         base = namespaces.sysfs(device.where.get("netns", "")) if "netns" in device.where else Path("/")
@@ -131,6 +145,20 @@ def instance(device: Device) -> str:
         return str((base / directory).stat().st_ino)
     except (OSError, InputError):
         return ""
+
+
+def relies(later: Step, step: Step, locate: Locator) -> bool:
+    """Tell whether `later` was written where `step` was: what an identity names may be another device since."""
+    if later.key != step.key or later.backend != step.backend or later.device.scope != step.device.scope:
+        return False
+    told = step.boot_id == later.boot_id and "" not in (step.instance, later.instance)
+    if not told or step.device.scope not in HAVE_INSTANCES:
+        return later.value == step.value
+    if step.instance == later.instance or later.value != step.value:
+        return step.instance == later.instance
+    # The device of `step` may be gone, and its value have come to this one by a file of ours.
+    device = locate.of(step)
+    return device is not None and instance(device) != step.instance
 
 
 def rebooted(step: Step, boot_id: str) -> bool:

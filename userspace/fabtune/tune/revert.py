@@ -27,7 +27,16 @@ from fabtune.tune.lines import (
     RevertingLine,
     WaitingLine,
 )  # fmt: skip
-from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_nothing_is_owed, why_unseen
+from fabtune.tune.locate import (
+    Locator,
+    current,
+    instance,
+    rebooted,
+    reborn,
+    relies,
+    why_nothing_is_owed,
+    why_unseen,
+)  # fmt: skip
 from fabtune.tune.ours import (
     back_before,
     beside,
@@ -133,7 +142,7 @@ class _Revert:
 
     def run(self) -> list[StepOutcome]:
         """Give back what can be, then read all of it again: one write may have moved another value."""
-        self.locate = Locator(self.transaction.header.netns)
+        self.locate = Locator(self.transaction.header.netns, self.transaction.steps)
         steps = [step for step in self.transaction.open_steps if not step.empty]
         resumed = self._begin()
         self.moved = {
@@ -283,23 +292,14 @@ class _Revert:
             # What fabtune itself wrote for this one wants nothing beyond it.
             if other.closed or other.name <= self.transaction.name or other.root == self.transaction.name:
                 continue
-            found = next((one for one in other.open_steps if one.value == step.value), None)
-            if found and not self._of_another(step, found):
+            found = next((one for one in other.open_steps if relies(one, step, self.locate)), None)
+            if found:
                 return other, found
         # A value that moved beside another one (nr_requests beside the scheduler) follows it.
         cause = cause_of(self.transaction, step)
         if step.disturbed and cause and cause.number in self.heirs:
             return self.heirs[cause.number], step
         return None
-
-    def _of_another(self, step: Step, later: Step) -> bool:
-        """Tell whether `later` wrote another NIC than `step`, one that took its name; that of `step` still is there."""
-        if step.device.scope != "nic" or step.boot_id != later.boot_id or "" in (step.instance, later.instance):
-            return False
-        if step.instance == later.instance:
-            return False
-        device = self.locate.of(step)
-        return device is None or instance(device) == step.instance
 
     def _pass_on(self, step: Step, heir: Transaction, other: Step) -> StepOutcome:
         """Leave the value to `heir`, which from now on gives back what `step` would have."""

@@ -9,10 +9,11 @@ from fabtune.facts.collect import this_host
 from fabtune.host import tree
 from fabtune.host.owners import Owner, owners
 from fabtune.host.sessions import live_sessions
+from fabtune.model.device import Device
 from fabtune.model.document import Json
 from fabtune.tune import journal, map_paths, owed, pending, persist, trial
 from fabtune.tune.journal import Step, Transaction
-from fabtune.tune.locate import Locator, current, instance, rebooted, reborn, why_unseen
+from fabtune.tune.locate import HAVE_INSTANCES, Locator, current, instance, rebooted, reborn, why_unseen
 from fabtune.tune.ours import is_ours
 from fabtune.tune.plan import Plan
 from fabtune.tune.transaction import IN_FORCE, INTERRUPTED, PARTLY_BACK
@@ -83,21 +84,20 @@ def verify(plan: Plan | None, roles: tuple[str, ...], netns: str) -> list[Drift]
             continue
         if transaction.damage:
             latest[transaction.name,] = Drift("journal", transaction.name, "readable", None, True, transaction.damage)
-        locate = Locator(transaction.header.netns)
+        locate = Locator(transaction.header.netns, transaction.steps)
         for step in [step for step in transaction.open_steps if not step.disturbed]:
             found = _waits(step, locate) if step.waiting else _held(step, locate, present, boot_id)
             if transaction.reverting and (found.found or "").split() == step.old.split():
                 found = replace(found, note="was given back, by a revert that could not journal it or by hand")
-            place = _place(step, locate)
+            place = _place(step.value, _device(step, locate))
             latest[place], wrote[place] = found, step.wrote
     for row in plan.changes if plan else []:
         assert row.device is not None and row.wanted is not None
-        key: tuple[str, ...] = (row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity)
-        key = (*key, instance(row.device)) if row.device.scope == "nic" else key
-        if key in latest and (latest[key].drifted or wrote[key].split() == row.wanted.split()):
+        place = _place((row.tunable.backend, row.tunable.key, *row.device.key), row.device)
+        if place in latest and (latest[place].drifted or wrote[place].split() == row.wanted.split()):
             continue
-        note = f"not applied: fabtune's own value is {wrote[key]}" if key in latest else "not applied"
-        latest[key] = Drift(
+        note = f"not applied: fabtune's own value is {wrote[place]}" if place in latest else "not applied"
+        latest[place] = Drift(
             row.tunable.name, row.device.label, row.wanted, row.now, True, note, identity=row.device.identity
         )
     asked = [one for one in everything if _asked(one, roles, netns)]
@@ -134,15 +134,17 @@ def _asked(transaction: Transaction, roles: tuple[str, ...], netns: str) -> bool
     return bool(set(roles) & set(header.roles)) and (not netns or header.netns == netns)
 
 
-def _place(step: Step, locate: Locator) -> tuple[str, ...]:
-    """Return the key of the value of `step`; a NIC's name then may be another NIC's name now."""
-    if step.device.scope != "nic":
-        return step.value
+def _place(value: tuple[str, str, str, str], device: Device | None) -> tuple[str, ...]:
+    """Return the key of a `value` of the `device` that has it now: an identity may have become another one's."""
+    number = instance(device) if device is not None and device.scope in HAVE_INSTANCES else ""
+    return (*value[:3], number) if number else value
+
+
+def _device(step: Step, locate: Locator) -> Device | None:
     try:
-        device = locate.of(step)
+        return locate.of(step)
     except FabtuneError:
-        device = None
-    return (*step.value, instance(device) if device else "")
+        return None
 
 
 def _held(step: Step, locate: Locator, present: list[Owner], boot_id: str) -> Drift:
