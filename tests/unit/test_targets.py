@@ -61,12 +61,12 @@ def test_only_the_files_of_targets_know_where_the_kernels_targets_keep_things() 
     top = Path(targets.__file__).parents[2]
     named = [str(path.relative_to(top)) for path in top.rglob("*.py") if path.parent.name != "targets"
              and re.search(r"configfs|kernel/config|tgtadm", path.read_text())]  # fmt: skip
-    # Of configfs OCFS2's heartbeat, which is no target.
+    # Of configfs OCFS2's heartbeat and USB gadgets, which are no targets.
     assert named == ["host/kept_open.py"]
 
 
 def test_kinds_are_found_and_each_scope_belongs_to_one() -> None:
-    assert [kind.name for kind in targets.kinds()] == ["lio", "nvmet", "tgt"]
+    assert [kind.name for kind in targets.kinds()] == ["lio", "nvmet", "scst", "tgt"]
     scopes = targets.every_scope()
     assert len(scopes) == len(set(scopes))
     for name in (*targets.offers(), *targets.acl_offers()):

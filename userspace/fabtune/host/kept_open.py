@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What the kernel itself keeps open, without a process: loop devices, targets' backstores, OCFS2's heartbeat."""
+"""What the kernel itself keeps open, without a process and without a claim that tells who it is.
+
+Loop devices, targets' backstores, OCFS2's heartbeat, USB gadgets and RNBD's server.
+"""
 
 import errno
 import fcntl
@@ -32,7 +35,40 @@ def nodes(namespaces: Sequence[Sequence[Mount]] = ()) -> tuple[dict[Node, str], 
         found |= {Node(BLOCK, *number): export.who for number in export.numbers}
         for path in export.paths:
             found |= dict.fromkeys(_exported(path, own, export.who, doubts), export.who)
-    return found | _heartbeats(doubts), doubts
+    return found | _gadgets(own, doubts) | _rnbd(doubts) | _heartbeats(doubts), doubts
+
+
+def _gadgets(own: Sequence[Mount], doubts: list[str]) -> dict[Node, str]:
+    """Return the disks that this host shows to others as USB mass storage."""
+    gadgets, who = tree.SYS / "kernel/config/usb_gadget", "a USB gadget's mass storage"
+    # g_mass_storage is told by module parameters, and shows its LUNs below the controller.
+    luns = [
+        *gadgets.glob("*/functions/mass_storage.*/lun.*/file"),
+        *(tree.SYS / "class/udc").glob("*/device/gadget*/lun*/file"),
+    ]
+    if (tree.SYS / "module/usb_f_mass_storage").is_dir() and not luns and not gadgets.is_dir():
+        doubts.append(f"{who}, perhaps: {gadgets} is not there to tell its disks: mount configfs")
+    found: dict[Node, str] = {}
+    for lun in sorted(luns):
+        path = tree.read_text(lun)
+        if path is None:
+            doubts.append(f"{who}, perhaps: {lun} cannot be read")
+        elif path:
+            found |= dict.fromkeys(_exported(path, own, who, doubts), who)
+    return found
+
+
+def _rnbd(doubts: list[str]) -> dict[Node, str]:
+    """Return the disks that RNBD's clients have from this host, those of partitions among them."""
+    found = {}
+    for device in sorted((tree.SYS / "class/rnbd-server/ctl/devices").glob("*")):
+        who = f"RNBD's server ({device.name})"
+        node = numbered(BLOCK, tree.read_text(device / "block_dev/dev"))
+        if node:
+            found[node] = who
+        else:
+            doubts.append(f"{who}, perhaps: its disk is not told")
+    return found
 
 
 def _heartbeats(doubts: list[str]) -> dict[Node, str]:
