@@ -38,7 +38,7 @@ class _Scst(Kind):
 
 
 def _passed_on(device: Path) -> tuple[int, ...]:
-    """Return the address of the SCSI device behind `device`, nothing where SCST merely lists it, as it does with each."""
+    """Return the address of the SCSI device behind `device`, nothing where SCST merely lists it, as it does each."""
     found = _ADDRESS.fullmatch(device.name)
     held = (device / "handler").is_symlink() or tree.names(device / "exported")
     return tuple(map(int, found.groups())) if found and held else ()
