@@ -96,6 +96,51 @@ def test_ethtool_reads_and_writes_an_offload(netns: str) -> None:
         backend.read(device, "rings.gr")
 
 
+def features(netns: str, *switched: str) -> list[str]:
+    """Switch features of v0 by hand, as in ``tx-tcp6-segmentation off``; return its TSO features that are on."""
+    ethtool = ["ip", "netns", "exec", netns, "ethtool"]
+    if switched:
+        subprocess.run([*ethtool, "-K", "v0", *switched], check=True)
+    shown = subprocess.run([*ethtool, "-k", "v0"], check=True, capture_output=True, text=True).stdout.splitlines()
+    return sorted(line.split(":")[0].strip() for line in shown if "tx-tcp" in line and ": on" in line)
+
+
+@pytest.fixture
+def segmenting(netns: str) -> Iterator[Device]:
+    """The NIC v0, which has all of its TSO features on again afterwards."""
+    yield nic(netns)
+    features(netns, "sg", "on", "tso", "on")
+
+
+def test_tso_comes_back_as_it_was_and_leaves_alone_whether_ids_may_be_mangled(netns: str, segmenting: Device) -> None:
+    backend, before = backends.get("ethtool"), features(netns, "tx-tcp-mangleid-segmentation", "off")
+    backend.write(segmenting, "tso.on", "0")
+    assert backend.read(segmenting, "tso.on") == "0" and not {"tx-tcp-segmentation"} & {*features(netns)}
+    backend.write(segmenting, "tso.on", "1")
+    assert backend.read(segmenting, "tso.on") == "1" and features(netns) == before
+
+
+@pytest.mark.parametrize("wanted", ["0", "1"])
+def test_tso_features_that_are_not_all_alike_are_no_value_and_are_left_alone(
+    netns: str, segmenting: Device, wanted: str
+) -> None:
+    backend, before = backends.get("ethtool"), features(netns, "tx-tcp6-segmentation", "off")
+    with pytest.raises(UnsupportedError, match="tx-tcp-segmentation is on, .*tx-tcp6-segmentation is off"):
+        backend.read(segmenting, "tso.on")
+    with pytest.raises(UnsupportedError, match="not all alike"):
+        backend.write(segmenting, "tso.on", wanted)
+    assert features(netns) == before
+
+
+def test_tso_that_something_else_keeps_off_is_not_asked_for(netns: str, segmenting: Device) -> None:
+    backend, before = backends.get("ethtool"), features(netns)
+    features(netns, "sg", "off")
+    assert backend.read(segmenting, "tso.on") == "0"
+    with pytest.raises(UnsupportedError, match="something else"):
+        backend.write(segmenting, "tso.on", "1")
+    assert features(netns, "sg", "on") == before
+
+
 def test_sysfs_shows_the_other_namespace_and_nothing_stays_mounted(netns: str) -> None:
     backend, device = backends.get("attribute"), nic(netns)
     mounts = Path("/proc/self/mountinfo").read_text()

@@ -2,22 +2,20 @@
 """NIC rings, channels, coalescing, pause frames and offloads, through the kernel's own ethtool structures.
 
 A key is ``<group>.<field>``, such as ``rings.rx``; ``rings.rx_max`` is its limit on this NIC.
-Binary structures, not the tool's text: its text changed with every release and driver.
 """
 
-import ctypes
 import errno
-import fcntl
-import socket
 import struct
 from dataclasses import dataclass
 
 from fabtune.errors import FabtuneError, UnsupportedError, explained
-from fabtune.host import namespaces, tools, tree
+from fabtune.host import ethtool, tools, tree
 from fabtune.model.device import Device
 
-_SIOCETHTOOL = 0x8946
 _LRO_FLAG = 1 << 15
+_TSO = "tso.on"
+# ETHTOOL_STSO switches on whatever the NIC can, off by hand or not, and lets it mangle IPv4's IDs as well.
+_TSO_FEATURES = ("tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp6-segmentation")
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ _GROUPS = {
          "tx_usecs_high", "tx_frames_high", "rate_sample_interval"),
     ),
     "pause": _Group(0x12, 0x13, ("autoneg", "rx", "tx")),
-    "tso": _Group(0x1E, 0x1F, ("on",)),
     "gso": _Group(0x23, 0x24, ("on",)),
     "gro": _Group(0x2B, 0x2C, ("on",)),
     "flags": _Group(0x25, 0x26, ("on",)),
@@ -51,30 +48,63 @@ _GROUPS = {
 
 def _call(device: Device, command: int, values: list[int]) -> list[int]:
     """Do one ethtool ioctl on the NIC of `device` and return the structure's fields.  Raises OSError."""
-    name = device.where["name"]
     layout = struct.Struct(f"={len(values) + 1}I")
-    buffer = ctypes.create_string_buffer(layout.pack(command, *values), layout.size)
+    name, netns = _place(device)
+    return list(layout.unpack(ethtool.call(name, netns, layout.pack(command, *values)))[1:])
+
+
+def _place(device: Device) -> tuple[str, str]:
+    """Return the name and the namespace of the NIC `device`.  Raises UnsupportedError."""
+    if "name" not in device.where:
+        raise UnsupportedError(f"{device.label}: not a NIC")
     if not tools.in_tree("/"):
         raise UnsupportedError(f"{device.label}: not read, because FABTUNE_ROOT={tree.ROOT} is not this host")
-    request = struct.pack("16sP16x", name.encode(), ctypes.addressof(buffer))
-    with namespaces.inside(device.where.get("netns", "")), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
-        fcntl.ioctl(channel.fileno(), _SIOCETHTOOL, request)
-    return list(layout.unpack(buffer.raw)[1:])
+    return device.where["name"], device.where.get("netns", "")
+
+
+def _tso(device: Device) -> dict[str, ethtool.Feature]:
+    """Return the features that are TSO, those that can be switched if any can.
+
+    Raises UnsupportedError where they were not all asked for alike: one value does not tell what they are.
+    """
+    known = ethtool.features(*_place(device))
+    found = {name: known[name] for name in _TSO_FEATURES if name in known}
+    found = {name: one for name, one in found.items() if one.switchable} or found
+    if len({one.requested for one in found.values() if one.switchable}) > 1:
+        told = ", ".join(f"{name} is {'on' if one.requested else 'off'}" for name, one in found.items())
+        raise UnsupportedError(f"{device.label}: its TSO features are not all alike ({told})")
+    return found
+
+
+def _read_tso(device: Device) -> bool:
+    return any(one.active for one in _tso(device).values())
+
+
+def _write_tso(device: Device, on: bool) -> None:
+    bits = {one.bit: one.requested for one in _tso(device).values() if one.switchable}
+    if not bits:
+        raise UnsupportedError(f"{device.label}: its driver lets nobody switch TSO")
+    if on in bits.values() and _read_tso(device) != on:
+        # Afterwards nobody could tell what was asked for before.
+        state = "on" if on else "off"
+        raise UnsupportedError(f"{device.label}: TSO is asked to be {state}, and something else keeps it from that")
+    ethtool.switch(*_place(device), bits, on)
 
 
 def _split(device: Device, key: str) -> tuple[_Group, int, bool]:
     """Return the group of `key`, the index of its field, and whether the key is the LRO flag."""
-    if "name" not in device.where:
-        raise UnsupportedError(f"{device.label}: not a NIC")
     name, _, field = key.partition(".")
     group = _GROUPS.get(name)
     if group is None or (field not in group.fields and key != "flags.lro"):
-        raise FabtuneError(f"ethtool key '{key}': unknown; groups: {', '.join(_GROUPS)}")
+        raise FabtuneError(f"ethtool key '{key}': unknown; groups: {', '.join(_GROUPS)}, or {_TSO}")
     return group, 0 if key == "flags.lro" else group.fields.index(field), key == "flags.lro"
 
 
 class _Ethtool:
     def read(self, device: Device, key: str) -> str:
+        if key == _TSO:
+            with explained(f"{device.label}: {key}"):
+                return str(int(_read_tso(device)))
         group, index, is_lro = _split(device, key)
         with explained(f"{device.label}: {key}"):
             value = _call(device, group.get, [0] * len(group.fields))[index]
@@ -85,6 +115,10 @@ class _Ethtool:
         return str(value)
 
     def write(self, device: Device, key: str, value: str) -> None:
+        if key == _TSO:
+            with explained(f"{device.label}: {key}={value}"):
+                _write_tso(device, bool(int(value)))
+            return
         group, index, is_lro = _split(device, key)
         number = int(value)
         with explained(f"{device.label}: {key}={value}"):
