@@ -6,8 +6,8 @@ from pathlib import Path
 import hosttree
 import pytest
 
-from fabtune.host import kept_open, targets
-from fabtune.host.blocks import BLOCK, Node
+from fabtune.host import targets
+from fabtune.host.blocks import BLOCK, Node, rdev
 from fabtune.host.sessions import live_sessions, scsi_devices
 from fabtune.host.users import Users
 
@@ -24,9 +24,10 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     hosttree.put(root / "sys/devices/platform/host1/session1/target1:0:0/1:0:0:0/block/sd1/dev", "8:16")
     for name in ("disk", "image"):
         hosttree.put(root / name, "")
-    node, seen = (root / "disk").stat(), kept_open.rdev
+    node = (root / "disk").stat()
     monkeypatch.setattr(
-        kept_open, "rdev", lambda status: Node(BLOCK, 8, 16) if status.st_ino == node.st_ino else seen(status)
+        "fabtune.host.kept_open.rdev",
+        lambda status: Node(BLOCK, 8, 16) if status.st_ino == node.st_ino else rdev(status),
     )
     return root
 

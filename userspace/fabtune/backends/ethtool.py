@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 
 from fabtune.errors import FabtuneError, UnsupportedError, explained
-from fabtune.host import ethtool, tools, tree
+from fabtune.host import nic_features, tools, tree
 from fabtune.model.device import Device
 
 _LRO_FLAG = 1 << 15
@@ -50,7 +50,7 @@ def _call(device: Device, command: int, values: list[int]) -> list[int]:
     """Do one ethtool ioctl on the NIC of `device` and return the structure's fields.  Raises OSError."""
     layout = struct.Struct(f"={len(values) + 1}I")
     name, netns = _place(device)
-    return list(layout.unpack(ethtool.call(name, netns, layout.pack(command, *values)))[1:])
+    return list(layout.unpack(nic_features.call(name, netns, layout.pack(command, *values)))[1:])
 
 
 def _place(device: Device) -> tuple[str, str]:
@@ -62,12 +62,12 @@ def _place(device: Device) -> tuple[str, str]:
     return device.where["name"], device.where.get("netns", "")
 
 
-def _tso(device: Device) -> dict[str, ethtool.Feature]:
+def _tso(device: Device) -> dict[str, nic_features.Feature]:
     """Return the features that are TSO, those that can be switched if any can.
 
     Raises UnsupportedError where they were not all asked for alike: one value does not tell what they are.
     """
-    known = ethtool.features(*_place(device))
+    known = nic_features.features_of(*_place(device))
     found = {name: known[name] for name in _TSO_FEATURES if name in known}
     found = {name: one for name, one in found.items() if one.switchable} or found
     if len({one.requested for one in found.values() if one.switchable}) > 1:
@@ -88,7 +88,7 @@ def _write_tso(device: Device, on: bool) -> None:
         # Afterwards nobody could tell what was asked for before.
         state = "on" if on else "off"
         raise UnsupportedError(f"{device.label}: TSO is asked to be {state}, and something else keeps it from that")
-    ethtool.switch(*_place(device), bits, on)
+    nic_features.ask_for(*_place(device), bits, on)
 
 
 def _split(device: Device, key: str) -> tuple[_Group, int, bool]:

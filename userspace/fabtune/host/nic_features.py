@@ -47,7 +47,7 @@ class Feature:
     active: bool
 
 
-def features(name: str, netns: str) -> dict[str, Feature]:
+def features_of(name: str, netns: str) -> dict[str, Feature]:
     """Return the features of a NIC by their names, which are the same on every NIC.  Raises OSError."""
     count = _count(name, netns)
     strings = call(name, netns, struct.pack("=III", _GSTRINGS, _FEATURES, count) + bytes(count * _STRING_BYTES))
@@ -64,7 +64,7 @@ def features(name: str, netns: str) -> dict[str, Feature]:
     return {text: one for text, one in found.items() if text}
 
 
-def switch(name: str, netns: str, bits: Collection[int], on: bool) -> None:
+def ask_for(name: str, netns: str, bits: Collection[int], on: bool) -> None:
     """Ask for the features with these `bits`, or for their absence; no other is touched.  Raises OSError."""
     words = [0] * _size(_count(name, netns))
     for bit in bits:
