@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The one writer of configuration files: what it replaces keeps all that is not its content."""
 
+import json
 import os
 from pathlib import Path
 
+import hosttree
 import pytest
 
+from fabtune import backends
+from fabtune.cli.main import main
+from fabtune.errors import UnsupportedError
 from fabtune.host import files
+from fabtune.model.device import Device
 
 
 def test_a_link_is_written_through(tmp_path: Path) -> None:
@@ -100,3 +106,55 @@ def test_a_result_that_cannot_be_put_in_place_leaves_no_draft(tmp_path: Path) ->
     with pytest.raises(IsADirectoryError):
         files.keep(tmp_path / "page", b"x", over=True)
     assert [path.name for path in tmp_path.iterdir()] == ["page"]
+
+
+_HOST = Device("host", "host", "host")
+_TPG = Device("tpg", f"{hosttree.iqn(1)},tpgt_1", "disk1")
+_SAVED = {"targets": [{"fabric": "iscsi", "wwn": hosttree.iqn(1), "tpgs": [{"tag": 1, "parameters": {}}]}]}
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the tree of a host with one session and one target."""
+    hosttree.enter(hosttree.make(tmp_path / "root", 1, 1), monkeypatch)
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize("behind_link", [False, True])
+@pytest.mark.parametrize(
+    ("file", "text", "backend", "device", "key"),
+    [
+        ("iscsi/iscsid.conf", "node.startup = manual", "conf", _HOST, "node.session.cmds_max"),
+        ("srp_daemon.conf", "a queue_size=64", "srp_daemon", _HOST, "queue_size"),
+        ("target/saveconfig.json", json.dumps(_SAVED), "saveconfig", _TPG, "param/MaxOutstandingR2T"),
+    ],
+)
+def test_an_administrators_file_with_another_name_keeps_its_content_under_both(
+    host: Path, file: str, text: str, backend: str, device: Device, key: str, behind_link: bool
+) -> None:
+    path, real = host / "etc" / file, host / "srv/real"
+    hosttree.put(real if behind_link else path, text)
+    if behind_link:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(real)
+    (host / "other").hardlink_to(path.resolve())
+    with pytest.raises(UnsupportedError, match=r"left alone, as it has 2 names \(hard links\)"):
+        backends.get(backend).write(device, key, "16")
+    assert path.samefile(host / "other") and path.read_text() == text + "\n"
+    (host / "other").unlink()
+    backends.get(backend).write(device, key, "16")
+    assert "16" in path.read_text()
+
+
+def test_apply_says_that_such_a_file_was_left_alone_and_writes_the_rest(
+    host: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    conf = host / "etc/iscsi/iscsid.conf"
+    hosttree.put(conf, "node.startup = manual")
+    (host / "kept.conf").hardlink_to(conf)
+    mine = host.parent / "mine.toml"
+    mine.write_text('summary = "a test"\n[initiator."iscsi.cmds_max"]\nvalue = 256\nwhy = "a test"\n')
+    main(["apply", str(mine), "--role", "initiator", "--rtt", "1ms", "--rate", "1gbit", "--persist"])
+    assert "has 2 names (hard links)" in " ".join(capsys.readouterr().out.split())
+    assert conf.samefile(host / "kept.conf") and "cmds_max" not in conf.read_text()
+    assert "node.session.cmds_max = 256" in (host / "records" / hosttree.iqn(1)).read_text()

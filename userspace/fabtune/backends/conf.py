@@ -54,7 +54,7 @@ class _Conf:
             elif value:
                 # Before what follows the last newline, which stays as it is: a newline would bring it to life.
                 lines.insert(len(lines) - 1, f"{key} = {value}")
-            files.replace(path(), "\n".join(lines))
+            files.amend(path(), "\n".join(lines))
 
 
 BACKEND = _Conf()

@@ -167,7 +167,7 @@ class _SrpDaemon:
                     f"{_path()}: the options of a login would have {now.length} characters; with a target's names "
                     f"srp_daemon passes over what has more than {_MOST_OF_OURS}"
                 )
-            files.replace(_path(), "\n".join(lines))
+            files.amend(_path(), "\n".join(lines))
 
 
 BACKEND = _SrpDaemon()

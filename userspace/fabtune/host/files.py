@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Writes files whole, configuration (`replace`) and results (`keep`): a crash leaves the old content or the new.
+"""Writes files whole, configuration (`replace`, `amend`) and results (`keep`): a crash leaves old content or new.
 
 The rest of a configuration file is kept: a symbolic link is written through, and the new file gets the old one's
 owner, mode, access list and labels.
@@ -11,6 +11,8 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from fabtune.errors import UnsupportedError
 
 # One name for every writer, so that a draft which a crash left behind is found again.
 _DRAFT = ".{name}.fabtune-draft"
@@ -28,6 +30,21 @@ def replace(path: Path, text: str) -> None:
     with _drafted(draft, 0o600, text.encode(errors="surrogateescape"), like=path):
         draft.rename(path)
     sync_directory(path.parent)
+
+
+def amend(path: Path, text: str) -> None:
+    """As `replace`, of a file that somebody else made.
+
+    Raises UnsupportedError where it has other names: they would keep the old content, and what is written there later
+    would no longer count.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        names = path.stat().st_nlink
+        if names > 1:
+            raise UnsupportedError(
+                f"{path}: left alone, as it has {names} names (hard links), and the others would keep the old content"
+            )
+    replace(path, text)
 
 
 def keep(path: Path, content: bytes, mode: int = 0o666, *, over: bool) -> None:

@@ -119,7 +119,7 @@ class _Lio(Kind):
         path = _saved_path()
         with explained(f"{path}: {key}"):
             # rtslib's own way to write it, the keys in the order in which they were.
-            files.replace(path, json.dumps(config, indent=2) + end)
+            files.amend(path, json.dumps(config, indent=2) + end)
 
     def exports(self) -> Iterator[Export]:
         for store in sorted((configfs() / "core").glob("*_*/*")):
