@@ -165,7 +165,8 @@ def _show_pending(pending: "Sequence[Pending]") -> None:
              "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
-             "login": "was logged out for a re-login and is not back"}  # fmt: skip
+             "login": "was logged out for a re-login and is not back",
+             "saved": "is saved with values that were taken back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
         if one.action == "reconnect" and not one.reason:

@@ -32,6 +32,7 @@ from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.plan import CHANGE, KEPT, NOT_LIMITED, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.reconnect import NotReconnectedError, Reconnected
 from fabtune.tune.revert import Locator, Outcome, StepOutcome, revert_transaction
+from fabtune.tune.saved_target import saved_now
 from fabtune.tune.signals import Stop
 from fabtune.tune.transaction import as_line
 
@@ -338,7 +339,7 @@ class Applying:
             number, self.host.boot_id, tunable.name, tunable.backend, tunable.key, device,
             backends.without_remark(tunable.backend, old), wrote,
             tunable.effect, tunable.rounds, disturbed=disturbed, share=share,
-            form="" if form == "value" else form,
+            form="" if form == "value" else form, saved=saved_now(tunable, device),
         )  # fmt: skip
         self._journal(as_line(step, kind, step.instance or instance(step.device), self.transaction.name))
         return number

@@ -118,6 +118,7 @@ class _Value:
     share: str = omitted("")
     form: str = omitted("")
     transaction: str = omitted("")
+    saved: str | None = omitted(None)
 
 
 @attrs.frozen
@@ -125,7 +126,8 @@ class WriteLine(_Value):
     """A value about to be written.
 
     `share`: of a file that several profiles write, this one's lines.  `disturbed`: not written itself; the next
-    step's write may move it.  `form`: at_least or at_most where the profile asked for a bound alone.
+    step's write may move it.  `form`: at_least or at_most where the profile asked for a bound alone.  `saved`: what the
+    next boot gave a target before, '' for nothing; none where that is not known, or nothing saves the value.
     """
 
     kind: ClassVar = "write"
@@ -149,12 +151,13 @@ class HoldsLine:
 
 @attrs.frozen
 class InheritLine:
-    """An earlier transaction went; its old value is ours to give."""
+    """An earlier transaction went; its old value is ours to give, and what was `saved` before it counts."""
 
     kind: ClassVar = "inherit"
     step: int
     old: str
     ours: str
+    saved: str | None = omitted(None)
 
 
 @attrs.frozen

@@ -22,6 +22,8 @@ from fabtune.tune.transaction import Step, Transaction
 RECONNECT, RELOGIN = "reconnect", "relogin"
 # An initiator that is logged in here.
 TARGET_RELOGIN = "target-relogin"
+# A target whose saved configuration has values that were taken back.
+SAVED = "saved"
 _Line = TypeVar("_Line", bound=TodoLine)
 
 
@@ -41,9 +43,9 @@ class Pending:
     `action` is reconnect (a session of this initiator needs no more than a new connection by an iscsid that has read
     its record since), relogin (it must be logged out and in), path (a session that is back, but not in its multipath
     device), value (set by hand before a re-login, and not given back after it), srp-relogin (an SRP login of this
-    initiator), target-relogin (an initiator logged in here), leave (a write that would end sessions), reload or
-    reboot; `sid` tells the session or login that has to end from its successor, `iscsid` the daemon that has not read
-    the new record.
+    initiator), target-relogin (an initiator logged in here), leave (a write that would end sessions), saved (the next
+    boot gives a target what was taken back), reload or reboot; `sid` tells the session or login that has to end from
+    its successor, `iscsid` the daemon that has not read the new record.
     """
 
     action: str

@@ -7,14 +7,13 @@ hands on what it would have given back, so that the value stays as long as anybo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from fabtune import backends
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.host import targets
 from fabtune.host.sessions import why_waits
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, persist, shares
+from fabtune.tune import fault, journal, persist, saved_target, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     ClaimLine,
@@ -47,51 +46,12 @@ from fabtune.tune.ours import (
     moved_by_us,
     our_default,
 )  # fmt: skip
+from fabtune.tune.outcome import SETTLED, Outcome, StepOutcome
 from fabtune.tune.pending import Pending
 from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "revert_transaction"]
-
-
-class Outcome(StrEnum):
-    """What became of one step: given back, there already, another transaction's to give back, without device for good,
-    without device for now, somebody else's, without leave, refused."""
-
-    RESTORED = "restored"
-    ALREADY = "already"
-    PASSED_ON = "passed-on"
-    GONE = "gone"
-    WAITING = "waiting"
-    FOREIGN = "foreign"
-    HELD = "held"
-    FAILED = "failed"
-
-
-_SETTLED = (Outcome.RESTORED, Outcome.ALREADY, Outcome.PASSED_ON, Outcome.GONE)
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """One step after revert: its outcome and what the value was found to be."""
-
-    step: Step
-    state: Outcome
-    found: str | None = None
-    note: str = ""
-
-    def as_json(self) -> dict[str, object]:
-        """Return the outcome with stable keys."""
-        return {
-            "tunable": self.step.tunable,
-            "device": self.step.device.label,
-            "identity": self.step.device.identity,
-            "old": self.step.old,
-            "wrote": self.step.wrote,
-            "found": self.found,
-            "state": str(self.state),
-            "note": self.note,
-        }
 
 
 def note(writer: Writer | None, line: Line) -> bool:
@@ -154,7 +114,7 @@ class _Revert:
         # What another step's value still forbids (nr_requests under the wrong scheduler) goes back on the second walk.
         for _ in range(2):
             for step in sorted(steps, key=lambda step: (step.device.scope == "block", -step.number)):
-                if step.number not in self.outcomes or self.outcomes[step.number].state not in _SETTLED:
+                if step.number not in self.outcomes or self.outcomes[step.number].state not in SETTLED:
                     self.outcomes[step.number] = self._guarded(step)
         # Of a value that we wrote several times the first step has the old one; the others' were ours.
         first = {step.value: step.number for step in reversed(steps)}
@@ -178,7 +138,7 @@ class _Revert:
 
     def _guarded(self, step: Step) -> StepOutcome:
         try:
-            return self._one(step)
+            return saved_target.given_back(self._one(step), self.force)
         except FabtuneError as error:
             return StepOutcome(step, Outcome.FAILED, note=f"cannot tell whether it is there: {error}")
         except Exception as error:
@@ -314,7 +274,7 @@ class _Revert:
         elif other.old.split() == step.old.split():
             pass
         elif self.force or is_ours(step, other.old, in_doubt(self.transaction, step)):
-            line = InheritLine(other.number, step.old, step.holds or step.wrote)
+            line = InheritLine(other.number, step.old, step.holds or step.wrote, step.saved)
         elif step.instance and other.instance and step.instance != other.instance:
             return StepOutcome(step, Outcome.ALREADY, note="created again since, with its own value")
         else:
@@ -368,7 +328,7 @@ class _Revert:
             return
         for step in self.transaction.open_steps:
             state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
-            line: Line | None = RestoredLine(step.number, self.boot_id) if state in _SETTLED else None
+            line: Line | None = RestoredLine(step.number, self.boot_id) if state in SETTLED else None
             if state == Outcome.WAITING and not step.waiting:
                 line = WaitingLine(step.number)
             if line:

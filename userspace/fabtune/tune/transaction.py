@@ -54,8 +54,8 @@ class Step:
     """One journalled write, or a claim on a value found as wanted, and what became of it.
 
     `instance` distinguishes the device from a later one in its place; `form` is `at_least` or `at_most` where the
-    profile asked for a bound alone; `ours` holds the values of
-    transactions whose old value this step has inherited.
+    profile asked for a bound alone; `saved` is what the next boot gave a target before, None where that is not known;
+    `ours` holds the values of transactions whose old value this step has inherited.
     """
 
     number: int
@@ -73,6 +73,7 @@ class Step:
     instance: str = ""
     share: str = ""
     form: str = ""
+    saved: str | None = None
     holds: str | None = None
     ours: tuple[str, ...] = ()
     waiting: bool = False
@@ -268,7 +269,7 @@ def _amend(steps: list[Step], line: HoldsLine | RestoredLine | WaitingLine | Inh
         case HoldsLine():
             step = replace(step, holds=line.value)
         case InheritLine():
-            step = replace(step, old=line.old, ours=(*step.ours, line.ours))
+            step = replace(step, old=line.old, ours=(*step.ours, line.ours), saved=line.saved)
         case WaitingLine():
             step = replace(step, waiting=True)
         case RestoredLine():
@@ -284,6 +285,7 @@ def _step(line: WriteLine | ClaimLine, expected: int) -> Step:
         line.step, line.boot_id, line.tunable, line.backend, line.key,
         Device(device.scope, device.identity, device.label), line.old, line.wrote, line.effect, line.rounds,
         line.disturbed, isinstance(line, ClaimLine), device.instance, line.share, line.form,
+        line.saved,
     )  # fmt: skip
 
 
@@ -307,4 +309,5 @@ def as_line(
         share=step.share,
         form=step.form,
         transaction=transaction,
+        saved=step.saved,
     )

@@ -10,7 +10,7 @@ from fabtune.catalog.profile import available
 from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
+from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, saved_target, signals, taken_down, unpaced
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.lines import Line
 from fabtune.tune.pending import Leave, Pending
@@ -164,7 +164,7 @@ def undo(
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
                 take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
-        report.pending += missing
+        report.pending += [*missing, *saved_target.still_saved(report.outcomes, host.boot_id)]
         return _ended(report)
 
 
