@@ -166,7 +166,8 @@ def _show_pending(pending: "Sequence[Pending]") -> None:
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
              "path": "lacks its multipath device", "value": "is no longer as it was before the re-login",
              "login": "was logged out for a re-login and is not back",
-             "saved": "is saved with values that were taken back"}  # fmt: skip
+             "saved": "is saved with values that were taken back",
+             "initramfs": "may still hold what was taken back"}  # fmt: skip
     for one in pending:
         what = words.get(one.action, f"needs a {one.action}")
         if one.action == "reconnect" and not one.reason:

@@ -24,6 +24,8 @@ RECONNECT, RELOGIN = "reconnect", "relogin"
 TARGET_RELOGIN = "target-relogin"
 # A target whose saved configuration has values that were taken back.
 SAVED = "saved"
+# An initramfs that may set values which were taken back.
+INITRAMFS = "initramfs"
 _Line = TypeVar("_Line", bound=TodoLine)
 
 
@@ -44,8 +46,8 @@ class Pending:
     its record since), relogin (it must be logged out and in), path (a session that is back, but not in its multipath
     device), value (set by hand before a re-login, and not given back after it), srp-relogin (an SRP login of this
     initiator), target-relogin (an initiator logged in here), leave (a write that would end sessions), saved (the next
-    boot gives a target what was taken back), reload or reboot; `sid` tells the session or login that has to end from
-    its successor, `iscsid` the daemon that has not read the new record.
+    boot gives a target what was taken back), initramfs (it may set what was taken back), reload or reboot; `sid` tells
+    the session or login that has to end from its successor, `iscsid` the daemon that has not read the new record.
     """
 
     action: str

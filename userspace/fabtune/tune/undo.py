@@ -11,6 +11,7 @@ from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, saved_target, signals, taken_down, unpaced
+from fabtune.tune.boot_images import still_packed
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.lines import Line
 from fabtune.tune.pending import Leave, Pending
@@ -164,8 +165,15 @@ def undo(
             if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
                 take_back(transaction, leave.end_sessions)
         report.outcomes = [one for found in outcomes.values() for one in found.values()]
-        report.pending += [*missing, *saved_target.still_saved(report.outcomes, host.boot_id)]
+        report.pending += [*missing, *_brought_by_boot(report, chosen, everything, host.boot_id)]
         return _ended(report)
+
+
+def _brought_by_boot(
+    report: Report, chosen: list[Transaction], everything: list[Transaction], boot_id: str
+) -> list[Pending]:
+    """Return what the next boot may set again of what went back."""
+    return [*still_packed(chosen, everything, boot_id), *saved_target.still_saved(report.outcomes, boot_id)]
 
 
 def _ended(report: Report) -> Report:
