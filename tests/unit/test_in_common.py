@@ -22,9 +22,11 @@ from fabtune.why.in_common import InCommon, in_common, members_of
 from fabtune.why.judging import every_limiter
 from fabtune.why.same_time import at_the_same_time
 
-_KEPT: dict[str, object] = json.loads(
-    gzip.decompress((Path(__file__).parent / "data/observations.json.gz").read_bytes())
-)
+_KEPT: dict[str, object] = {
+    name: raw
+    for file in ("observations.json.gz", "observations-100mbit.json.gz")
+    for name, raw in json.loads(gzip.decompress((Path(__file__).parent / "data" / file).read_bytes())).items()
+}
 Where = Callable[[int, int], bool]
 
 
@@ -150,6 +152,20 @@ def test_who_shows_nothing_is_counted_in_the_sentence() -> None:
     untold = attrs.evolve(one("wan-read", 1), rate_bytes_per_s=None)
     untold = attrs.evolve(untold, initiator=attrs.evolve(untold.initiator, socket=None), target=None)
     assert in_common(members_of({"i": [untold]})).sentence == "none of 1 is known to be slow; of 1 it cannot be told"
+
+
+def test_a_full_line_of_a_rate_that_nobody_told_is_neither_slow_nor_well() -> None:
+    """None of them was said to be slow: others may have had the most of each line."""
+
+    def untold(target: int) -> Observation:
+        seen = _seen("line-unpaced-read", f"iqn.t{target}", f"10.0.{target}.1:3260")
+        return attrs.evolve(seen, rate_bytes_per_s=None, rate_by="")
+
+    found = in_common(members_of({"i0": [untold(0)], "i1": [untold(1)]}))
+    assert not found.none_is_slow
+    assert found.sentence == "none of 2 is known to be slow; of 2 it cannot be told"
+    found = in_common(members_of({"i0": [untold(0)], "i1": [_seen("loss-read", "iqn.t1", "10.0.1.1:3260")]}))
+    assert not found.kind and not found.well
 
 
 @pytest.mark.parametrize(

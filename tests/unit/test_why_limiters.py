@@ -258,7 +258,7 @@ def test_a_limiter_that_another_congestion_control_lifts_names_the_profile_that_
         assert "route.congctl" in load_profile(one.profile or "wan", shipped_catalog()).entries["initiator"], one.name
 
 
-@pytest.mark.parametrize(("slower", "limiter"), [(1.0, "line"), (0.6, "loss")])
+@pytest.mark.parametrize(("slower", "limiter"), [(1.0, "cannot-tell-line"), (0.6, "loss")])
 def test_a_full_line_whose_queue_overflows_now_and_then_is_no_lossy_path(slower: float, limiter: str) -> None:
     """Nobody told the rate: where a queue stands it shows, and a moment without one in which as much passes is full."""
     seen = typed.STRICT.read(Observation, _CAUSES["line-unpaced-read"], "")
@@ -276,7 +276,7 @@ def test_a_full_line_whose_queue_overflows_now_and_then_is_no_lossy_path(slower:
     socket = attrs.evolve(seen.target.socket, samples=tuple(samples))
     (found,) = judged(attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket)))
     assert found.first.limiter == limiter
-    assert found.at_the_bound is (limiter == "line")
+    assert found.line_is_full is (limiter == "cannot-tell-line") and not found.at_the_bound
 
 
 @pytest.mark.parametrize("name", ["r2t-bursts-write-40ms", "r2t-bursts-write-87ms"])
@@ -285,6 +285,6 @@ def test_the_bursts_that_r2ts_ask_for_are_no_queue_that_a_full_line_has(name: st
     seen = typed.STRICT.read(Observation, _BURSTS[name], name)
     assert seen.rate_bytes_per_s is None
     (found,) = judged(seen)
-    assert not found.at_the_bound
+    assert not found.line_is_full
     among = {limiter for share in found.shares for limiter in share.among}
     assert "send-buffer" in among, found.shares

@@ -8,9 +8,11 @@ from pathlib import Path
 import attrs
 import pytest
 
+from fabtune.autotune.view import View
 from fabtune.cli import why as cli_why
 from fabtune.model import typed
 from fabtune.model.observation import BackstoreSeen, EndSeen, Observation
+from fabtune.tune import lift
 from fabtune.why import words
 from fabtune.why.judging import Judged, every_limiter, judged
 from fabtune.why.summing_up import with_rate
@@ -52,6 +54,56 @@ def test_reads_that_come_late_may_be_a_full_line_s_where_nobody_told_its_rate(na
     socket = attrs.evolve(seen.initiator.socket, samples=tuple(samples))
     (one,) = judged(attrs.evolve(seen, initiator=attrs.evolve(seen.initiator, socket=socket)))
     assert "line" in one.first.among and not one.liftable
+
+
+def _beside_a_bulk_flow(rate_bit_per_s: float | None = None) -> Observation:
+    """Return reads with 13.9 of 23.9 MB/s and a round trip of 270 ms, for one flow of somebody else's (deep buffer)."""
+    seen = _kept(_WIDE, "wan-read", rate_bit_per_s)
+    assert seen.target and seen.target.socket and seen.initiator.socket
+    less = 13.9e6 * seen.disk.elapsed_s / seen.disk.ways["read"].moved_bytes
+    sent = [
+        attrs.evolve(
+            one, rtt_ms=270.0, in_flight_bytes=3_753_000, sent_bytes=round(less * one.sent_bytes),
+            qdisc_bytes_per_s=None, max_pacing_bytes_per_s=None,
+        )
+        for one in seen.target.socket.samples
+    ]  # fmt: skip
+    came = [attrs.evolve(one, received_bytes=round(less * one.received_bytes)) for one in seen.initiator.socket.samples]
+    ways = {
+        name: attrs.evolve(way, moved_bytes=round(less * way.moved_bytes), completed=round(less * way.completed))
+        for name, way in seen.disk.ways.items()
+    }
+    ends = {
+        name: attrs.evolve(end, socket=attrs.evolve(end.socket, samples=tuple(samples)), qdisc=None)
+        for name, end, samples in (("target", seen.target, sent), ("initiator", seen.initiator, came))
+    }
+    return attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways), **ends)
+
+
+def test_a_full_line_of_a_rate_that_nobody_told_may_be_others_and_is_not_said_to_be_at_the_bound() -> None:
+    """The sentence said so; the JSON had a line at the bound, and exit code 0 that the limiter was named."""
+    seen = _beside_a_bulk_flow()
+    (one,) = judged(seen)
+    assert one.first.limiter == "cannot-tell-line" and one.first.share > 0.95
+    assert set(one.first.among) == {"line", "competing-traffic"}
+    assert not one.at_the_bound and not lift.is_named(one)
+    assert words.verdict(one) == "Reads of sda fill the line, or others' traffic on it (give --rate to tell): 13.9 MB/s"
+    (told,) = judged(_beside_a_bulk_flow(200e6))
+    assert told.first.limiter == "competing-traffic" and lift.is_named(told)
+    (own,) = judged(_kept(_WIDE, "wan-read", 200e6))
+    assert own.first.limiter == "line" and own.at_the_bound and lift.is_named(own)
+
+
+def test_a_full_line_is_full_whoever_fills_it_and_nothing_is_advised() -> None:
+    """Of the same look `fabtune tune` takes the line's rate: nobody told it, and what moves is all that it shows."""
+    seen = _beside_a_bulk_flow()
+    (one,) = judged(seen)
+    assert one.line_is_full and not one.liftable and one.rest_behind.startswith("the line, or others' traffic")
+    view = View((seen,), (one,), ())
+    assert view.at_the_bound and view.main_is_full
+    assert view.filled_bit_per_s == pytest.approx(8 * 13.9e6 * 1538 / 1448, rel=0.05)
+    half = (attrs.evolve(one.first, share=0.5), attrs.evolve(one.first, limiter="load", among=(), share=0.5))
+    assert not attrs.evolve(one, shares=half).line_is_full
 
 
 def test_one_request_at_a_time_fills_no_line_whatever_its_rate() -> None:

@@ -92,7 +92,7 @@ class View:
     @property
     def at_the_bound(self) -> bool:
         """Whether the line is full."""
-        return all(one.at_the_bound for one in self.ways)
+        return all(one.line_is_full for one in self.ways)
 
     @property
     def verdict(self) -> str:
@@ -136,7 +136,7 @@ class View:
     @property
     def main_is_full(self) -> bool:
         """Whether what moves most fills the line, or nearly, whatever moves the other way."""
-        return all(one.at_the_bound for one in self._main) or self.nearly_full or self.floods
+        return all(one.line_is_full for one in self._main) or self.nearly_full or self.floods
 
     @property
     def main_is_paced(self) -> bool:
@@ -282,7 +282,7 @@ class View:
         return [
             f"{told} is full because this host's or the target's connections are paced to it: it may carry more"
             for way, told in self._told
-            if way.at_the_bound and _is_paced(way, self._of(way))
+            if way.line_is_full and _is_paced(way, self._of(way))
         ]
 
     def rates_above(self, shown_bit_per_s: float) -> list[str]:
@@ -324,7 +324,7 @@ def _is_paced(way: Judged, seen: Observation) -> bool:
     one_way = OneWay(seen, way.way)
     samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
     paced = one_way.qdisc_rate is not None or any(paced_to(one) is not None for one in samples)
-    return way.at_the_bound and paced and not one_way.queued_bytes_per_s
+    return way.line_is_full and paced and not one_way.queued_bytes_per_s
 
 
 def _loses(way: Judged) -> bool:

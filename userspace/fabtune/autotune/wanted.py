@@ -188,7 +188,7 @@ def _sharing(way: Judged) -> list[Share]:
 
 def _perhaps_buffer(way: Judged) -> list[Share]:
     """Return what lifts a buffer that lets data leave in bursts, where that or the line is what limits."""
-    found = [] if way.at_the_bound else [one for one in way.shares if one.limiter == LINE_OR_BUFFER.name]
+    found = [] if way.line_is_full else [one for one in way.shares if one.limiter == LINE_OR_BUFFER.name]
     return [attrs.evolve(one, lifts=BUFFER.lifts, ends=(_sender(way),)) for one in found]
 
 
@@ -246,7 +246,7 @@ def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
 
 def _overflowing(way: Judged, flooding: str) -> list[Share]:
     """Return what paces a direction that loses, or fills its line, or is the one that floods a queue."""
-    if way.at_the_bound or way.way == flooding:
+    if way.line_is_full or way.way == flooding:
         sender = _sender(way)
         return [Share(OVERFLOW, 1.0, "a queue on the path that overflows", lifts=_PACING, ends=(sender,), profile=_WAN)]
     lossy = (share for share in way.liftable if share.limiter == LOSS.name)

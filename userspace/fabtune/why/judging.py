@@ -18,8 +18,8 @@ from fabtune.why.request_time import Part, parts_of
 
 # A direction with less than this share of the disk's bytes is not looked at by itself.
 _MINOR = 0.01
-# So much of the time, and the line is full although its rate is not known.
-_NEARLY_ALL, _LINE = 0.9, "line"
+# So much of the time, and the line is full; where its rate is not known, others' data may be in what fills it.
+_NEARLY_ALL, _LINE, _LINE_UNTOLD = 0.9, "line", "cannot-tell-line"
 # A share that is named first if a setting lifts it, before a longer one of the load, the line or the disk: of the time
 # in which the load asks for something, and worth a change.
 _TELLING = 0.15
@@ -77,12 +77,23 @@ class Judged:
         """Whether the line carries so much that no setting gains anything worth a change."""
         carried = max(self.bytes_per_s, self.session_bytes_per_s, self.together_bytes_per_s)
         known = self.goodput_bytes_per_s is not None and is_at_bound(carried, self.goodput_bytes_per_s)
-        return known or sum(one.share for one in self.shares if one.limiter == _LINE) >= _NEARLY_ALL
+        return known or self._held_by(_LINE) >= _NEARLY_ALL
+
+    @property
+    def line_is_full(self) -> bool:
+        """Whether it is at the bound, or nobody told the line's rate and it is full, by others' traffic as well maybe.
+
+        Whoever fills it, no setting gains anything worth a change.
+        """
+        return self.at_the_bound or self._held_by(_LINE, _LINE_UNTOLD) >= _NEARLY_ALL
+
+    def _held_by(self, *limiters: str) -> float:
+        return sum(one.share for one in self.shares if one.limiter in limiters)
 
     @property
     def liftable(self) -> list[Share]:
         """What takes a share of the time worth a change, and settings can lift, the largest first."""
-        if self.at_the_bound:
+        if self.line_is_full:
             return []
         return [one for one in self.shares if one.share >= _WORTH and (one.lifts or one.advice)]
 

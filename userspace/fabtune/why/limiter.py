@@ -53,7 +53,7 @@ class Limiter:
     @property
     def holds_up(self) -> bool:
         """Whether requests that are under way wait for it: not for who has too few of them under way."""
-        return not self.among and (self.serves or self.stage in (LINE, HELD))
+        return self.serves or (not self.among and self.stage in (LINE, HELD))
 
 
 def mb(bytes_per_s: float) -> str:

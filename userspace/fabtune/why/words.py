@@ -22,12 +22,12 @@ def verdict(one: Judged) -> str:
     """Return the verdict on one direction in a sentence."""
     what = f"{_CAPITAL[one.way]} of {one.device}"
     first = one.first
-    if one.at_the_bound:
+    if one.line_is_full:
         of = f" of {mb(one.goodput_bytes_per_s)}" if one.goodput_bytes_per_s else ""
         if one.shared_with:
             whole = f"{mb(one.together_bytes_per_s)}{of}, {mb(one.bytes_per_s)} of it of {one.device}"
             return f"{what} and of {one.shared_with} fill the line: {whole}"
-        line = first.subject if first.limiter == "line" else "the line"
+        line = first.subject if first.limiter in ("line", "cannot-tell-line") else "the line"
         if one.session_bytes_per_s > _MORE * one.bytes_per_s:
             whole = f"{mb(one.session_bytes_per_s)}{of}, {mb(one.bytes_per_s)} of it of {one.device}"
             return f"{what} and of the other disks of its session fill {line}: {whole}"

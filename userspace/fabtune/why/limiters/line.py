@@ -65,13 +65,19 @@ def _paced_ends(one_way: OneWay) -> tuple[str, ...]:
     return (one_way.sender.end,) if one_way.sender else ()
 
 
+def _line_untold(moment: Moment) -> float:
+    if moment.line_share is not None:
+        return 0.0
+    # A queue that overflows drains, and the line is full all the same.
+    queued = moment.one_way.queued_bytes_per_s or math.inf
+    full = moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued
+    return float(full and not moment.queued_bursts)
+
+
 def _line(moment: Moment) -> float:
     share = moment.line_share
     if share is None:
-        # A queue that overflows drains, and the line is full all the same.
-        queued = moment.one_way.queued_bytes_per_s or math.inf
-        full = moment.queued_on_path or moment.bytes_per_s >= _AS_QUEUED * queued
-        return float(full and not moment.queued_bursts)
+        return 0.0
     # What it carried on the whole counts too: moments are uneven.  Acknowledgements of what comes the other way take a
     # little of it.
     whole = moment.one_way.carried_bytes_per_s + moment.beside_bytes_per_s
@@ -136,8 +142,6 @@ def _competing_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 def _line_subject(one_way: OneWay) -> str:
-    if not one_way.goodput:
-        return "the line, or others' traffic on it (give --rate to tell)"
     return f"the line, shared with {one_way.own.shared_with}" if one_way.own.shared_with else "the line"
 
 
@@ -179,6 +183,12 @@ LINE_OR_BUFFER = Limiter(
 LINE_FULL = Limiter(
     name="line", doing="path", stage=LINE, order=3, claim=_line, evidence=_line_seen, subject=_line_subject
 )
+# The same queue stands whoever fills it, and requests wait behind it either way.
+LINE_UNTOLD = Limiter(
+    name="cannot-tell-line", stage=LINE, order=7, claim=_line_untold, evidence=_line_seen, serves=True,
+    subject=lambda _: "the line, or others' traffic on it (give --rate to tell)",
+    among=("line", "competing-traffic"),
+)  # fmt: skip
 COMPETING = Limiter(
     name="competing-traffic", doing="path", stage=LINE, order=4, claim=_competing, evidence=_competing_seen,
     subject=lambda _: "others' traffic on the same path",
@@ -190,4 +200,6 @@ QUEUED_SOMEWHERE = Limiter(
     among=("competing-traffic", "pacing"),
 )  # fmt: skip
 
-LIMITERS = (PACING, _EACH_PACED, PACED_OR_LINE, LINE_OR_BUFFER, LINE_FULL, COMPETING, QUEUED_SOMEWHERE)
+LIMITERS = (
+    PACING, _EACH_PACED, PACED_OR_LINE, LINE_OR_BUFFER, LINE_FULL, LINE_UNTOLD, COMPETING, QUEUED_SOMEWHERE,
+)  # fmt: skip
