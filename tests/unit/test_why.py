@@ -98,7 +98,7 @@ def test_each_known_cause_is_named_from_both_ends(name: str, limiter: str) -> No
 @pytest.mark.parametrize("rate", [_RATE, None])
 def test_the_initiator_alone_knows_these_too(name: str, limiter: str, rate: float | None) -> None:
     found, _ = _first(_kept(name, rate, one_end=True))
-    # Where nobody told the line's rate, what fills it may be others' too, and a limit to the own rate may be the line's.
+    # Where nobody told the line's rate, what fills it may be others' too, and a limit to the rate may be the line's.
     untold = {"wan-read": "cannot-tell-line", "wan-write": "cannot-tell-pacing"} if rate is None else {}
     assert found == untold.get(name, limiter)
 
