@@ -96,6 +96,38 @@ def test_a_window_is_said_to_be_without_a_loss_only_where_it_is(segments: int) -
     assert windows == told
 
 
+def _by_bbr(name: str, algorithm: str = "bbr") -> Observation:
+    """Return the reads as a sender with bbr shows them: it never sets a slow-start threshold, and nothing was lost."""
+    seen = _seen(name)
+    assert seen.target and seen.target.socket
+    samples = tuple(attrs.evolve(one, ssthresh_bytes=None, retransmitted_bytes=0) for one in seen.target.socket.samples)
+    socket = attrs.evolve(seen.target.socket, samples=samples, congestion_control=algorithm)
+    return attrs.evolve(seen, target=attrs.evolve(seen.target, socket=socket))
+
+
+@pytest.mark.parametrize("algorithm", ["bbr", "bbr3"])
+def test_a_full_window_of_bbr_is_no_slow_start_and_is_given_no_knob_that_bbr_does_not_feel(algorithm: str) -> None:
+    """The kernel passes bbr by where it begins anew after a pause, and bbr what is kept of earlier connections."""
+    one = _judged(_by_bbr("loss-read", algorithm))
+    assert one.first.limiter == "congestion-window" and one.first.share > 0.9
+    assert one.first.subject.startswith("the sender's congestion window, which bbr sets by what it measures")
+    assert not one.first.lifts and not one.liftable
+    cubic = _judged(_by_bbr("loss-read", "cubic"))
+    assert cubic.first.limiter == "slow-start" and "tcp.slow_start_after_idle" in cubic.first.lifts
+
+
+def test_bbr_begins_nothing_anew_after_a_pause() -> None:
+    """Its window is small for a moment now and then, with nothing under way (PROBE_RTT)."""
+    seen = _by_bbr("loss-read")
+    assert seen.target and seen.target.socket
+    begun, cut, *later = seen.target.socket.samples
+    paused = attrs.evolve(begun, in_flight_bytes=0, notsent_bytes=0)
+    samples = (paused, attrs.evolve(cut, cwnd_bytes=paused.cwnd_bytes // 10), *later)
+    target = attrs.evolve(seen.target, socket=attrs.evolve(seen.target.socket, samples=samples))
+    one = _judged(attrs.evolve(seen, target=target))
+    assert one.first.limiter == "congestion-window" and all(share.limiter != "slow-start" for share in one.shares)
+
+
 # What comes in a round trip at 6 MB/s and 20 ms is 83 segments: each loss puts about as many out of order.
 @pytest.mark.parametrize("segments", [1, 80, 300])
 @pytest.mark.parametrize("rate", [200e6 / 8, None])

@@ -173,9 +173,10 @@ def _claims(moment: Moment) -> dict[str, float]:
 
 
 def _share(limiter: Limiter, share: float, one_way: OneWay) -> Share:
+    lifts = limiter.lifts if limiter.felt(one_way) else ()
     return Share(
         limiter.name, share, limiter.subject(one_way), tuple(limiter.evidence(one_way)),
         (*limiter.among, *limiter.also(one_way)),
-        limiter.lifts, limiter.ends(one_way) if limiter.lifts else (), limiter.advice(one_way),
+        lifts, limiter.ends(one_way) if lifts else (), limiter.advice(one_way),
         limiter.profile,
     )  # fmt: skip

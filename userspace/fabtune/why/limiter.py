@@ -38,6 +38,8 @@ class Limiter:
     subject: Callable[[OneWay], str]
     evidence: Callable[[OneWay], Iterable[Evidence]]
     lifts: tuple[str, ...] = ()
+    # Whether what lifts it does so there.
+    felt: Callable[[OneWay], bool] = lambda _: True
     ends: Callable[[OneWay], tuple[str, ...]] = lambda _: ENDS
     advice: Callable[[OneWay], str] = lambda _: ""
     # The profile whose rows lift it, where that is not the usual one of such a path.

@@ -99,9 +99,19 @@ def _nic(moment: Moment) -> float:
     return _lost(moment) if _nic_explains(moment.one_way) else 0.0
 
 
+def _by_model(one_way: OneWay) -> bool:
+    """Tell whether the sender sets its window by what it measures of the path (bbr).
+
+    It has no slow-start threshold all its life, is not begun anew after a pause, and takes nothing from what is kept of
+    earlier connections (net/ipv4/tcp_bbr.c, tcp_slow_start_after_idle_check).
+    """
+    socket = one_way.sender.socket if one_way.sender else None
+    return socket is not None and socket.congestion_control.startswith("bbr")
+
+
 def _growing(moment: Moment) -> bool:
     one = moment.sender
-    if one is None:
+    if one is None or _by_model(moment.one_way):
         return False
     threshold = one.after.ssthresh_bytes
     return threshold is None or one.after.cwnd_bytes < threshold
@@ -112,7 +122,7 @@ def _starts_anew(one_way: OneWay) -> bool:
     """Tell whether the window was cut while nothing was under way and nothing was lost: after a pause (RFC 2861)."""
     samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
     pauses = (one.in_flight_bytes == 0 and two.cwnd_bytes <= _CUT * one.cwnd_bytes for one, two in pairwise(samples))
-    return not _again(one_way) and any(pauses)
+    return not _by_model(one_way) and not _again(one_way) and any(pauses)
 
 
 def _slow_start(moment: Moment) -> float:
@@ -161,7 +171,8 @@ def _ends(one_way: OneWay) -> tuple[str, ...]:
 
 
 def _window_subject(one_way: OneWay) -> str:
-    return "the sender's congestion window" + ("" if _again(one_way) else ", without a loss in this time")
+    model = ", which bbr sets by what it measures of the path" if _by_model(one_way) else ""
+    return f"the sender's congestion window{model}" + ("" if _again(one_way) else ", without a loss in this time")
 
 
 def _against_losses(one_way: OneWay) -> str:
@@ -169,7 +180,7 @@ def _against_losses(one_way: OneWay) -> str:
     bbr = "bbr minds losses less than cubic does (profile wan-lossy)"
     if one_way.sender is None or one_way.sender.socket is None:
         return f"mend the path first; unless the {end} has it, {bbr}"
-    if one_way.sender.socket.congestion_control == "bbr":
+    if _by_model(one_way):
         return f"mend the path: the {end} sends with bbr, which minds losses least already"
     return f"mend the path first; {bbr}"
 
@@ -197,7 +208,7 @@ SLOW_START = Limiter(
 CONGESTION = Limiter(
     name="congestion-window", stage=HELD, order=6, claim=_window, evidence=_seen, ends=_ends,
     subject=_window_subject,
-    lifts=("route.congctl", "tcp.no_metrics_save"), profile="wan-lossy",
+    lifts=("route.congctl", "tcp.no_metrics_save"), felt=lambda one_way: not _by_model(one_way), profile="wan-lossy",
 )  # fmt: skip
 
 LIMITERS = (NIC, LOSS, SLOW_START, CONGESTION)
