@@ -188,6 +188,76 @@ def test_a_target_s_slower_nic_is_the_line_on_a_short_path(name: str) -> None:
     assert (alone.rate_bytes_per_s, alone.rate_by) == (1.25e9, "of the NIC")
 
 
+def _behind_a_slow_port(name: str, *, counted: bool = False) -> Observation:
+    """Return a load of 23 MB/s that fills a port of 200 Mb/s on the way between NICs of 10 Gb/s, 0.2 ms apart.
+
+    All that is in flight waits there; `counted`: the NICs count as much again that is none of this host's.
+    """
+    seen = _kept(_WIDE, name)
+    assert seen.target
+
+    def end(one: EndSeen) -> EndSeen:
+        assert one.socket and one.nic
+        samples = tuple(
+            attrs.evolve(
+                each, min_rtt_ms=0.2, rtt_ms=0.2 + each.in_flight_bytes / 23e3, qdisc_bytes_per_s=None,
+                max_pacing_bytes_per_s=None,
+            )
+            for each in one.socket.samples
+        )  # fmt: skip
+        moved = {
+            counter: round(1.05 * one.socket.grown(name)) + counted * round(1.1e9 * one.socket.elapsed_s)
+            for counter, name in (("tx_bytes", "sent_bytes"), ("rx_bytes", "received_bytes"))
+        }
+        nic = attrs.evolve(one.nic, speed_bytes_per_s=10e9 / 8, counters=moved)
+        return attrs.evolve(one, socket=attrs.evolve(one.socket, samples=samples), nic=nic, qdisc=None)
+
+    initiator, target = end(seen.initiator), end(seen.target)
+    return attrs.evolve(seen, initiator=initiator, target=target, rate_by="")
+
+
+@pytest.mark.parametrize("name", ["wan-read", "wan-write"])
+def test_a_queue_on_the_way_between_faster_nics_is_not_said_to_be_others(name: str) -> None:
+    """A target's port or a switch's uplink may be slower: all that queued was this load's own, and others were blamed.
+
+    That the path is short says that no slower link is likely, and not, where data queues, that there is none.
+    """
+    both = _behind_a_slow_port(name)
+    ends = [both, attrs.evolve(both, target=None)] if name == "wan-write" else [both]
+    for seen in (with_rate(one, None) for one in ends):
+        assert (seen.rate_bytes_per_s, seen.rate_by) == (1.25e9, "of the NIC")
+        (one,) = judged(seen)
+        assert one.first.limiter == "cannot-tell-link" and one.first.share > 0.9
+        assert set(one.first.among) == {"line", "competing-traffic"} and not lift.is_named(one)
+        assert not one.at_the_bound and not one.liftable
+        assert "cannot tell what limits them: a slower link on the way, or others' traffic" in words.verdict(one)
+        # Tune says the same of it as of others' traffic.
+        (doubt,) = View((seen,), (one,), ()).rate_doubts
+        assert doubt.endswith("others have the rest, or it is not the line's rate")
+        # Whose rate was told is known to have no slower link.
+        (told,) = judged(with_rate(attrs.evolve(seen, rate_bytes_per_s=None), 1.25e9))
+        assert told.first.limiter == "competing-traffic"
+
+
+def test_reads_that_queue_behind_a_slower_link_may_be_that_link_s_from_the_initiator_alone() -> None:
+    seen = attrs.evolve(_behind_a_slow_port("wan-read"), target=None)
+    assert seen.initiator.socket
+    samples = tuple(attrs.evolve(one, rtt_ms=28.0) for one in seen.initiator.socket.samples)
+    seen = attrs.evolve(
+        seen, initiator=attrs.evolve(seen.initiator, socket=attrs.evolve(seen.initiator.socket, samples=samples))
+    )
+    (one,) = judged(with_rate(seen, None))
+    assert one.first.limiter == "cannot-tell-queue" and "line" in one.first.among
+    assert one.first.subject == "a queue on the way: a slower link's, others' or the target's own"
+    (told,) = judged(with_rate(seen, 1.25e9))
+    assert told.first.limiter == "cannot-tell-queue" and "line" not in told.first.among
+
+
+def test_others_that_fill_the_nic_itself_are_named_whoever_told_its_rate() -> None:
+    (one,) = judged(with_rate(_behind_a_slow_port("wan-write", counted=True), None))
+    assert one.first.limiter == "competing-traffic"
+
+
 def _one_of(disks: int, seen: Observation) -> Observation:
     """Return `seen` as one of so many disks of the session sees it, that all do the same."""
     ways = {

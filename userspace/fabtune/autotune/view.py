@@ -17,7 +17,7 @@ from fabtune.tune.lift import TO_PROFILE, with_known_rate
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import CONGESTION, LOSS
-from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING
+from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING, SLOWER_LINK
 from fabtune.why.limiters.windows import BUFFER, WINDOW
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
@@ -310,7 +310,7 @@ class View:
 
 
 def _rate_doubt(way: Judged, told: str) -> str:
-    if way.first.limiter != COMPETING.name:
+    if way.first.limiter not in (COMPETING.name, SLOWER_LINK.name):
         return ""
     return f"{told} has a queue while {words.moves(way)}: others have the rest, or it is not the line's rate"
 

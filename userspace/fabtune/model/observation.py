@@ -17,6 +17,8 @@ from fabtune.model.typed import at_least, one_of_words
 INITIATOR, TARGET = "initiator", "target"
 ENDS = (INITIATOR, TARGET)
 WAYS = ("read", "write")
+# Whose rate the line is taken to have where nobody told it.
+BY_NIC, BY_TARGETS_NIC = "of the NIC", "of the target's NIC"
 # What tells a socket that it need not pace itself (tcp_info's all ones).
 UNPACED = 2**64 - 1
 
@@ -313,6 +315,11 @@ class Observation:
     def receiver(self, way: str) -> EndSeen | None:
         """Return the end that receives the data of direction `way`."""
         return self.initiator if way == "read" else self.target
+
+    @property
+    def rate_is_a_nics(self) -> bool:
+        """Whether nobody told the line's rate but a NIC: it carries no more, and a link on the way may have less."""
+        return self.rate_by in (BY_NIC, BY_TARGETS_NIC)
 
     @property
     def served_sessions(self) -> tuple[ServedSeen, ...]:

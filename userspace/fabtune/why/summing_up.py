@@ -4,7 +4,7 @@
 import attrs
 
 from fabtune.model.limits import KeptShare, Limits
-from fabtune.model.observation import EndSeen, Observation
+from fabtune.model.observation import BY_NIC, BY_TARGETS_NIC, EndSeen, Observation
 from fabtune.model.path import SITE_RTT_MS, TOO_MUCH
 from fabtune.why import words
 from fabtune.why.judging import Judged, judged
@@ -29,7 +29,7 @@ def with_rate(
     slowest = min((end for end in _ends(seen) if _speed(end)), key=_speed, default=None)
     if slowest is None or not is_near(seen):
         return seen
-    by = "of the NIC" if slowest is seen.initiator else "of the target's NIC"
+    by = BY_NIC if slowest is seen.initiator else BY_TARGETS_NIC
     return attrs.evolve(seen, rate_bytes_per_s=_speed(slowest), rate_by=by)
 
 

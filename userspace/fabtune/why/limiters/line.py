@@ -153,12 +153,31 @@ def _competing(moment: Moment) -> float:
     if others >= _OTHERS and share + others >= OURS:
         return 1.0
     # From the receiver alone a queue at the sender's own host looks the same.
-    return float(moment.sender is not None and share < OURS and moment.queued_on_path)
+    return float(moment.sender is not None and _queued_below(moment) and not one_way.seen.rate_is_a_nics)
+
+
+def _queued_below(moment: Moment) -> bool:
+    """Tell whether a queue stands on the path while this host's sessions have less than the line as it is known."""
+    return moment.line_share is not None and moment.line_share < OURS and moment.queued_on_path
+
+
+def _slower_link(moment: Moment) -> float:
+    # How much of the queue is its own says nothing of the rest: what is in flight is what passes in a round trip,
+    # whoever waits beside it.
+    return float(moment.sender is not None and _queued_below(moment) and moment.one_way.seen.rate_is_a_nics)
 
 
 def _unseen(moment: Moment) -> float:
-    share = moment.line_share
-    return float(moment.sender is None and share is not None and share < OURS and moment.queued_on_path)
+    return float(moment.sender is None and _queued_below(moment))
+
+
+def _slower_too(one_way: OneWay) -> tuple[str, ...]:
+    return (LINE_FULL.name,) if one_way.seen.rate_is_a_nics else ()
+
+
+def _unseen_subject(one_way: OneWay) -> str:
+    slower = ": a slower link's" if _slower_too(one_way) else ""
+    return f"a queue on the way{slower}, others' or the target's own"
 
 
 PACING = Limiter(
@@ -194,12 +213,17 @@ COMPETING = Limiter(
     subject=lambda _: "others' traffic on the same path",
     advice=lambda _: "nothing to set on either end: give storage a path or a class of its own",
 )  # fmt: skip
+SLOWER_LINK = Limiter(
+    name="cannot-tell-link", stage=LINE, order=8, claim=_slower_link, evidence=_line_seen, serves=True,
+    subject=lambda _: "a slower link on the way, or others' traffic (give --rate to tell)",
+    among=("line", "competing-traffic"),
+)  # fmt: skip
 QUEUED_SOMEWHERE = Limiter(
     name="cannot-tell-queue", doing="path", stage=LINE, order=5, claim=_unseen, evidence=_line_seen,
-    subject=lambda _: "a queue on the way, others' or the target's own",
-    among=("competing-traffic", "pacing"),
+    subject=_unseen_subject, among=("competing-traffic", "pacing"), also=_slower_too,
 )  # fmt: skip
 
 LIMITERS = (
-    PACING, _EACH_PACED, PACED_OR_LINE, LINE_OR_BUFFER, LINE_FULL, LINE_UNTOLD, COMPETING, QUEUED_SOMEWHERE,
+    PACING, _EACH_PACED, PACED_OR_LINE, LINE_OR_BUFFER, LINE_FULL, LINE_UNTOLD, COMPETING, SLOWER_LINK,
+    QUEUED_SOMEWHERE,
 )  # fmt: skip
