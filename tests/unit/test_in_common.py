@@ -21,6 +21,7 @@ from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen,
 from fabtune.why.in_common import InCommon, in_common, members_of
 from fabtune.why.judging import every_limiter
 from fabtune.why.same_time import at_the_same_time
+from fabtune.why.summing_up import with_rate
 
 _KEPT: dict[str, object] = {
     name: raw
@@ -184,6 +185,26 @@ def test_a_targets_end_is_joined_to_its_connection_where_both_were_looked_at_at_
     assert (member.judged.first.limiter == "pacing") == joined == member.judged.both_ends
     assert joined or "pacing" in member.judged.first.among
     assert (note in found.notes[0]) if note else not found.notes
+
+
+def test_a_targets_end_that_is_joined_tells_the_rate_of_its_nic() -> None:
+    """The initiator alone took its own NIC's for the line's, and a full port of the target was a queue on the way."""
+    both = _seen("line-unpaced-read", "iqn.t", "p")
+
+    def near(end: EndSeen | None, speed_bytes_per_s: float) -> EndSeen:
+        assert end and end.socket and end.nic
+        samples = [attrs.evolve(one, min_rtt_ms=1.0) for one in end.socket.samples]
+        nic = attrs.evolve(end.nic, speed_bytes_per_s=speed_bytes_per_s)
+        socket = attrs.evolve(end.socket, samples=tuple(samples))
+        return attrs.evolve(end, begun_unix_s=1e9, nic=nic, socket=socket)
+
+    mine, theirs = near(both.initiator, 1.25e9), near(both.target, 100e6 / 8)
+    for told, rate, limiter in ((None, 100e6 / 8, "line"), (50e6, 50e6, "competing-traffic")):
+        alone = with_rate(attrs.evolve(both, initiator=mine, target=None, rate_bytes_per_s=None, rate_by=""), told)
+        found = at_the_same_time({"i": [alone]}, [theirs])
+        assert found.observations["i"][0].rate_bytes_per_s == rate
+        (member,) = members_of(found.observations)
+        assert (member.judged.first.limiter, member.judged.both_ends) == (limiter, True)
 
 
 def test_each_end_keeps_when_its_look_began(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import attrs
 from fabtune.model.observation import EndSeen, Observation
 from fabtune.model.one_clock import on_one_clock
 from fabtune.model.units import counted
+from fabtune.why.summing_up import with_rate
 
 # Looks that begin this share of their length apart, or two samples and a half, were at the same time.
 _APART, _LEAST_APART_S = 0.1, 0.5
@@ -39,9 +40,15 @@ def at_the_same_time(seen: Mapping[str, Sequence[Observation]], ends: Iterable[E
                 if apart_s is None or apart_s > tolerance_s(one):
                     off_s.append(apart_s)
                     theirs = None
-            whole.append(on_one_clock(attrs.evolve(one, target=theirs)) if theirs else one)
+            whole.append(_joined(one, theirs) if theirs else one)
         observations[host] = tuple(whole)
     return SameTime(observations, (*_not_joined(off_s), *_spread(seen)))
+
+
+def _joined(one: Observation, theirs: EndSeen) -> Observation:
+    """Return `one` with the target's end, whose NIC may be the slower: then it tells the line's rate."""
+    whole = on_one_clock(attrs.evolve(one, target=theirs))
+    return with_rate(whole, None) if one.rate_is_a_nics or not one.rate_bytes_per_s else whole
 
 
 def tolerance_s(seen: Observation) -> float:
