@@ -8,9 +8,12 @@ import hosttree
 import pytest
 from profiles import write
 
+from fabtune.facts import devices
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import sessions
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal
+from fabtune.model.device import Device
+from fabtune.tune import again, journal, persist
 from fabtune.tune.revert import revert_transaction
 
 _ROWS: dict[str, object] = {"net.netdev_max_backlog": 4321, "block.rq_affinity": 2}
@@ -63,3 +66,51 @@ def test_a_queue_goes_back_after_all_else(host: Path, monkeypatch: pytest.Monkey
     is_queue = [one.step.device.scope == "block" for one in done]
     assert is_queue == sorted(is_queue) and len(set(is_queue)) == 2
     assert {one.state for one in done} == {"restored"}
+
+
+@pytest.fixture
+def named(host: Path) -> Device:
+    """The multipath device as people call it, which the kernel does not."""
+    hosttree.put(host / "sys/block/dm-0/dm/name", "mpatha")
+    for name in ("dm-0", "sd1", "sd2"):
+        hosttree.put(host / f"sys/block/{name}/queue/read_ahead_kb", "128")
+    return next(one for one in devices.find("block", HostSnapshot()) if one.label == "mpatha")
+
+
+def read_ahead(host: Path) -> str:
+    return (host / "sys/block/dm-0/queue/read_ahead_kb").read_text().strip()
+
+
+def all_away(host: Path) -> None:
+    for number in (1, 2):
+        hosttree.put(host / f"sys/class/iscsi_session/session{number}/state", "FAILED")
+
+
+@pytest.mark.usefixtures("named")
+def test_a_device_that_people_call_otherwise_is_not_written_while_it_waits(host: Path) -> None:
+    all_away(host)
+    result = write(host, "ahead", {"block.read_ahead_kb": 4096})
+    assert [row.device.label for row, _ in result.refused if row.device] == ["sd1", "sd2", "mpatha"]
+    assert read_ahead(host) == "128"
+
+
+@pytest.mark.usefixtures("named")
+def test_nor_does_its_value_go_back_or_is_written_again_meanwhile(host: Path) -> None:
+    write(host, "ahead", {"block.read_ahead_kb": 4096})
+    transaction = journal.transactions()[-1]
+    all_away(host)
+    hosttree.put(host / "sys/block/dm-0/queue/read_ahead_kb", "128")
+    found = again.write_again(lambda _: None)
+    assert found.absent == ["block.read_ahead_kb of mpatha"] and read_ahead(host) == "128"
+    hosttree.put(host / "sys/block/dm-0/queue/read_ahead_kb", "4096")
+    done = revert_transaction(transaction, None, False, False, (), transaction.header.boot_id, lambda _: [])
+    assert {one.state for one in done} == {"waiting"}
+    assert read_ahead(host) == "4096"
+
+
+def test_a_rule_of_somebody_for_its_kernel_name_is_seen(host: Path, named: Device) -> None:
+    file = "etc/udev/rules.d/60-read-ahead.rules"
+    hosttree.put(host / file, 'ACTION=="add|change", KERNEL=="dm-*", ATTR{queue/read_ahead_kb}="128"')
+    assert persist.what_sets("block.read_ahead_kb", named) == f"/{file} sets 128"
+    hosttree.put(host / file, 'ACTION=="add|change", KERNEL=="sd*", ATTR{queue/read_ahead_kb}="128"')
+    assert persist.what_sets("block.read_ahead_kb", named) == ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.host import tree
+from fabtune.host.blocks import kernel_name
 from fabtune.model.device import Device
 
 # The order of systemd and kmod: a file of the same name in an earlier directory stands for all others.
@@ -109,7 +110,7 @@ def udev_writes(device: Device, attribute: str, ours: str) -> Iterator[Rival]:
     directory = Path(device.where.get("directory", ""))
     directory = directory if directory.is_absolute() else tree.SYS / directory
     subsystem = {"nic": "net"}.get(device.scope, device.scope)
-    places = [_Place(directory, device.label, subsystem, attribute)]
+    places = [_Place(directory, kernel_name(device), subsystem, attribute)]
     if attribute.startswith("device/"):
         below = (directory / "device").resolve()
         places.append(_Place(below, below.name, "scsi", attribute.removeprefix("device/")))

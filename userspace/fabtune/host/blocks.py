@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fabtune.errors import FabtuneError, explained
 from fabtune.host import tree
+from fabtune.model.device import Device
 
 BLOCK, CHARACTER = "b", "c"
 # Of every count of sectors in the kernel's files, whatever the disk's own are (include/linux/blk_types.h).
@@ -66,6 +67,11 @@ def directory(block: str) -> Path:
 def disks_there() -> set[Path]:
     """Return the disks that are there now, each by the place that it has in its session as long as that lives."""
     return {place.resolve() for place in (tree.SYS / "block").glob("*") if (place / "device").exists()}
+
+
+def kernel_name(device: Device) -> str:
+    """Return what the kernel calls a disk or NIC: people call a device on top of disks by another name."""
+    return device.where.get("directory", "").rpartition("/")[2] or device.label
 
 
 def wwid(place: Path) -> str:

@@ -202,7 +202,7 @@ def _row(step: Step, header: BeginLine, locate: Locator, before: set[str], found
     if refused := _why_not(tunable, device, locate, header.overrides):
         left(now, refused)
         return None
-    if device.scope == "block" and why_waits(device.label):
+    if device.scope == "block" and why_waits(blocks.kernel_name(device)):
         # Its write would wait for requests that do not come back now.
         found.absent.append(f"{step.tunable} of {step.device.label}")
         return None

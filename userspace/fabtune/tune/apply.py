@@ -11,6 +11,7 @@ from fabtune.catalog.tunable import Tunable, shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError, UnsupportedError
 from fabtune.facts.collect import Host, read
 from fabtune.host import targets
+from fabtune.host.blocks import kernel_name
 from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
@@ -314,7 +315,7 @@ class Applying:
         """Return why a value must not be written now, '' if it may."""
         if tunable.effect in AT_LOAD:
             return f"takes effect at {tunable.effect} only; --persist writes it for the next one"
-        if device.scope == "block" and (why := why_waits(device.label)):
+        if device.scope == "block" and (why := why_waits(kernel_name(device))):
             return f"{why}, and the write would wait for it"
         if tunable.effect == "refused-while-exported" and targets.in_use(device):
             return "the kernel refuses it while a LUN exports the backstore"

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from fabtune.host import blocks
+from fabtune.host.blocks import kernel_name
 from fabtune.host.sessions import Connections, Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.address import canonical
 from fabtune.model.device import Device
-from fabtune.tune.whose import block_name, destination
+from fabtune.tune.whose import destination
 
 _MAIN = "main"
 
@@ -31,7 +32,7 @@ class Passing:
             case "route":
                 return self._by_route.get(device.key, [])
             case "block":
-                return self._by_block.get(block_name(device), [])
+                return self._by_block.get(kernel_name(device), [])
         return self._by_identity.get(device.identity, [])
 
     @cached_property

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fabtune import backends
 from fabtune.errors import ByHandError, FabtuneError, UnsupportedError
 from fabtune.host import targets
+from fabtune.host.blocks import kernel_name
 from fabtune.host.sessions import why_waits
 from fabtune.model.device import Device
 from fabtune.tune import fault, journal, persist, saved_target, shares
@@ -188,7 +189,7 @@ class _Revert:
             stranded = "" if self.force else why_not(step.tunable, device, found, step.old)
             if stranded:
                 return StepOutcome(step, Outcome.HELD, found, stranded)
-            if step.device.scope == "block" and (why := why_waits(device.label)):
+            if step.device.scope == "block" and (why := why_waits(kernel_name(device))):
                 return StepOutcome(step, Outcome.WAITING, found, f"{why}, and the write would wait for it")
             return self._write(step, device, found)
         except UnsupportedError as error:

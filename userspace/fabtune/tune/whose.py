@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fabtune.facts import portals
 from fabtune.host import targets
+from fabtune.host.blocks import kernel_name
 from fabtune.host.links import Links
 from fabtune.model.address import EVERY, canonical
 from fabtune.model.device import Device
@@ -33,7 +34,7 @@ def _key(device: Device | None) -> _Key:
         case "record" | "session":
             return _session_key(names)
         case "block":
-            return "block", block_name(device)
+            return "block", kernel_name(device)
         case "nic":
             # What it lies on its own host alone knows; a plan of another has no NICs but those that storage uses.
             return ("nic", device.label) if device.where else _EVERYBODY
@@ -63,11 +64,6 @@ def _every_key(key: _Key) -> tuple[_Key, ...]:
 def is_known(device: Device | None) -> bool:
     """Tell whether it can be told whose `device` is, one alone of its kind or not."""
     return bool(_key(device))
-
-
-def block_name(device: Device) -> str:
-    """Return what the kernel calls a block device: people call one on top of disks by another name."""
-    return device.where.get("directory", "").rpartition("/")[2] or device.label
 
 
 def destination(device: Device) -> str:
