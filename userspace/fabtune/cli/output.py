@@ -209,6 +209,7 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
                 "path": path_json(plan),
                 "written": [row.as_json() for row in result.written],
                 "refused": [row.as_json() | {"note": why} for row, why in result.refused],
+                "remarks": [row.as_json() | {"note": why} for row, why in result.remarks],
                 "unsupported": [row.as_json() for row in _impossible(plan)],
                 "relogged": result.relogged,
                 "reconnected": [one.as_json() for one in result.reconnected],
@@ -218,6 +219,8 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
         return
     for row, why in result.refused:
         paragraph(f"not written: {row.tunable.name}: {why}")
+    for row, why in result.remarks:
+        paragraph(f"{row.tunable.name} of {row.device.label if row.device else ''} {why}")
     if spared := sum(row.note == NOT_LIMITED for row in plan.rows):
         paragraph(f"{counted(spared, 'value')} left alone: {NOT_LIMITED}")
     for what, reason in _by_reason(_impossible(plan)):

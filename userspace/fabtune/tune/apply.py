@@ -3,7 +3,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from fabtune import backends
@@ -16,6 +16,7 @@ from fabtune.host.sessions import Session, live_sessions, why_waits
 from fabtune.model.device import Device
 from fabtune.model.units import counted
 from fabtune.tune import armed, confirm, fault, journal, owed, pending, reconnect, relogin, signals, taken_down, unpaced
+from fabtune.tune.claims import rows_to_claim
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     AppliedLine,
@@ -47,11 +48,12 @@ _NEEDS_LEAVE = "would end live sessions, used or not; give --end-sessions"
 
 @dataclass
 class Result:
-    """What apply did: rows written, rows that could not be, and what is still to do."""
+    """What apply did: rows written, rows that could not be, what is to be said of others, and what is still to do."""
 
     transaction: str = ""
     written: list[Row] = field(default_factory=list)
     refused: list[tuple[Row, str]] = field(default_factory=list)
+    remarks: list[tuple[Row, str]] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     relogged: list[str] = field(default_factory=list)
     reconnected: list[Reconnected] = field(default_factory=list)
@@ -93,7 +95,7 @@ def apply(
     ]
     known = journal.transactions()
     carried = pending.still_pending(known, host.boot_id)
-    claims = _claims(plan, known)
+    claims = rows_to_claim(plan, known)
     if not plan.changes and not claims and not (carried and (leave.relogin or leave.reconnect)):
         return Result(refused=_left_alone(plan), pending=[*carried, *missing])
     limited = confirm_within_s is not None
@@ -110,26 +112,6 @@ def apply(
             writer.close()
     work.result.pending += missing
     return work.result
-
-
-def _claims(plan: Plan, known: Sequence[Transaction]) -> list[Row]:
-    """Return the rows that hold what is wanted because another transaction wrote it; its revert must spare them.
-
-    Where nothing else is to do, a profile's own earlier transaction is claim enough.
-    """
-    standing: dict[tuple[str, str, str, str], set[str]] = {}
-    for transaction in known:
-        for step in transaction.open_steps:
-            # One that was interrupted, or partly taken back, is completed by the next apply, which answers for all.
-            whole = transaction.applied and not transaction.reverting
-            standing.setdefault(step.value, set()).update([transaction.profile] if whole else [])
-    claims = []
-    for row in plan.rows:
-        if row.state in (SAME, KEPT) and row.device is not None and row.now is not None:
-            value = row.tunable.backend, row.tunable.key, row.device.scope, row.device.identity
-            if value in standing and (plan.changes or plan.profile not in standing[value]):
-                claims.append(row)
-    return claims
 
 
 def _left_alone(plan: Plan) -> list[tuple[Row, str]]:
@@ -271,6 +253,10 @@ class Applying:
             # What was planned may have moved since, by a stranger or by a row before this one.
             row = replace(row, now=backend.read(device, tunable.key))
         assert row.now is not None and row.wanted is not None
+        if better(tunable, row.form, tunable.parse(row.now), tunable.parse(row.wanted)):
+            # A bound takes nothing away.
+            self.result.remarks.append((row, f"is left alone: it is {row.now} by now"))
+            return
         disturbed = self._journal_disturbed(tunable, device)
         step = self._journal_write(WriteLine, tunable, device, row.now, row.wanted, share=row.share, form=row.form)
         self._journal_needed(self.transaction.steps[step - 1])
