@@ -273,10 +273,16 @@ class Applying:
         if now.split() != row.wanted.split():
             # Also where that is refused: what was made of our value is ours to take back.
             self._journal(HoldsLine(step, now))
-        if not tunable.same(now, row.wanted) and not tunable.rounds:
+        as_wanted = tunable.same(now, row.wanted)
+        if not as_wanted and not tunable.rounds:
             raise FabtuneError(f"{tunable.name} of {device.label}: wrote {row.wanted}, but it reads {now}")
         for other, place in disturbed:
             self._journal(HoldsLine(place, backends.get(other.backend).read(device, other.key)))
+        if not as_wanted and now.split() == row.now.split():
+            # The journal's step stays open: pause frames count when the link has been agreed on anew.
+            self.result.refused.append((row, f"the device took {row.wanted}, and reads {now} as before"))
+            return
+        self.result.remarks += [] if as_wanted else [(row, f"was given {row.wanted}, and reads {now}")]
         self.result.written.append(row)
 
     def _leave_as_before(self, numbers: list[int], device: Device, why: str) -> None:

@@ -37,6 +37,7 @@ from fabtune.tune.locate import (
     why_nothing_is_owed,
     why_unseen,
 )  # fmt: skip
+from fabtune.tune.noting import note, note_to
 from fabtune.tune.ours import (
     back_before,
     beside,
@@ -53,17 +54,6 @@ from fabtune.tune.stranded import why_not
 from fabtune.tune.transaction import as_line
 
 __all__ = ["Locator", "Outcome", "StepOutcome", "current", "is_ours", "revert_transaction"]
-
-
-def note(writer: Writer | None, line: Line) -> bool:
-    """Write a line to the journal if there is one; tell whether its disk took it."""
-    if writer is None:
-        return False
-    try:
-        writer.append(line)
-    except OSError:
-        return False
-    return True
 
 
 def revert_transaction(
@@ -98,6 +88,8 @@ class _Revert:
     boot_id: str
     owing: Callable[[list[StepOutcome]], list[Pending]]
     outcomes: dict[int, StepOutcome] = field(default_factory=dict)
+    # What each value was read as when it had been written back: a device may round it.
+    made: dict[int, str] = field(default_factory=dict)
     # Who answers from now on for a step that was passed on.
     heirs: dict[int, Transaction] = field(default_factory=dict)
 
@@ -217,9 +209,14 @@ class _Revert:
         fault.checkpoint()
         self._note_moved(step)
         now = current(step, device)
-        if now.split() != step.old.split() and not step.rounds:
+        self.made[step.number] = now
+        if now.split() == step.old.split():
+            return StepOutcome(step, Outcome.RESTORED, found)
+        # A device rounds; what did not move, or is ours yet, was not rounded.
+        if not step.rounds or now.split() == found.split() or is_ours(step, now, in_doubt=False):
             return StepOutcome(step, Outcome.FAILED, now, f"wrote {step.old} back, but it reads {now}")
-        return StepOutcome(step, Outcome.RESTORED, found)
+        made = f"it was {step.old}, and the device makes {now} of that"
+        return StepOutcome(step, Outcome.RESTORED, found, made)
 
     def _note_moved(self, cause: Step) -> None:
         """Journal what the write of `cause` has made of our values beside it: if one stays, the next revert knows it.
@@ -241,7 +238,7 @@ class _Revert:
         """Return `outcome` if the value still is the old one after all other writes; else write it once more."""
         try:
             device = self.locate.of(step)
-            if device is None or step.rounds or current(step, device).split() == step.old.split():
+            if device is None or current(step, device).split() in (step.old.split(), self.made[step.number].split()):
                 return outcome
             return replace(self._write(step, device, outcome.found or ""), found=outcome.found)
         except Exception as error:
@@ -280,7 +277,7 @@ class _Revert:
             return StepOutcome(step, Outcome.ALREADY, note="created again since, with its own value")
         else:
             return StepOutcome(step, Outcome.FOREIGN, note=f"changed by somebody else before {whose} wrote it")
-        if line and not _append(heir, line):
+        if line and not note_to(heir, line):
             return StepOutcome(step, Outcome.FAILED, note=f"{whose} still wants it, and the journal cannot be written")
         self.heirs[step.number] = heir
         return StepOutcome(step, Outcome.PASSED_ON, note=f"stays: {whose} still wants it, and gives the old value back")
@@ -311,7 +308,7 @@ class _Revert:
                 InheritLine(one.number, old, one.holds or one.wrote),
                 HoldsLine(one.number, text),
             )
-            if (old, text) != (one.old, one.holds or one.wrote) and not all(_append(other, line) for line in lines):
+            if (old, text) != (one.old, one.holds or one.wrote) and not all(note_to(other, line) for line in lines):
                 return StepOutcome(step, Outcome.FAILED, found, "the journal cannot be written")
             old = text
         if found != text:
@@ -343,17 +340,3 @@ class _Revert:
 def _texts(step: Step) -> tuple[str, ...]:
     """Return what the file of `step` may hold if nobody else wrote it."""
     return step.wrote, step.holds or step.wrote, *step.ours
-
-
-def _append(transaction: Transaction, line: Line) -> bool:
-    """Journal one line for another transaction; tell whether it is on disk."""
-    try:
-        writer = None if transaction.damage else Writer(transaction.path)
-    except (OSError, FabtuneError):
-        writer = None
-    done = note(writer, line)
-    if writer is not None:
-        writer.close()
-    if done:
-        journal.take(transaction, line)
-    return done
