@@ -340,7 +340,7 @@ def test_what_a_write_moves_besides_itself_comes_back_too(
         loaded = load_profile(str(profile), shipped_catalog())
         plan = make_plan(loaded, BOTH, collect(tunables_of(loaded)), None, {})
         apply(plan, collect([]).host, Leave(), lambda _: None)
-    assert (queue / "nr_requests").read_text() == "113\n"
+    assert [(queue / one).read_text() for one in ("scheduler", "nr_requests")] == ["none", "128"]
     assert run_revert().exit_code == ExitCode.DONE
     (queue / "scheduler").write_text("none [mq-deadline]\n")
     assert values(host) == before

@@ -30,6 +30,7 @@ from fabtune.tune.lines import (
     WriteLine,
 )  # fmt: skip
 from fabtune.tune.locate import instance, is_as_before
+from fabtune.tune.moved_beside import give_back_moved
 from fabtune.tune.pending import Leave, Pending
 from fabtune.tune.plan import CHANGE, KEPT, NOT_LIMITED, REFUSED, SAME, Plan, Row, better
 from fabtune.tune.reconnect import NotReconnectedError, Reconnected
@@ -150,6 +151,8 @@ class Applying:
     # Which devices were asked already, by effect, and what is journalled of that.
     asked: set[tuple[str, tuple[str, str]]] = field(default_factory=set)
     noted: set[PendingLine] = field(default_factory=set)
+    # Devices of what moves beside a value, by the number of its step.
+    beside: dict[int, Device] = field(default_factory=dict)
 
     def run(self, carried: list[Pending], claims: list[Row]) -> None:
         """Write everything; re-login after what sessions are made from, before what they bring with them."""
@@ -178,6 +181,7 @@ class Applying:
             )
         for row in self._late_rows():
             self._write(row)
+        self.result.remarks += give_back_moved(self.transaction, self.beside, self.result.remarks, self.stop)
         self.result.pending += self.waiting
         self.result.transaction = self.transaction.name
         # The last moment: what comes after it finds everything applied, and says so.
@@ -345,6 +349,7 @@ class Applying:
             value = read(other, device).value
             if value is not None:
                 found.append((other, self._journal_write(WriteLine, other, device, value, value, disturbed=True)))
+                self.beside[found[-1][1]] = device
         return found
 
     def rolled_back(self, error: BaseException) -> FabtuneError:

@@ -63,6 +63,9 @@ def moved_by_us(transaction: Transaction, step: Step, locate: Locator, resumed: 
         for one in transaction.steps[step.number :]
         if (one.tunable, one.device) == (step.tunable, step.device)
     }
+    # What is given back last, and what apply gave back to somebody.
+    earlier = transaction.steps[: step.number - 1]
+    made |= {one.old.strip() for one in earlier if one.value == step.value and not one.restored}
     try:
         device, cause_device = locate.of(step), locate.of(cause)
         if device is None:

@@ -14,7 +14,7 @@ from fabtune.host import targets
 from fabtune.host.blocks import kernel_name
 from fabtune.host.sessions import why_waits
 from fabtune.model.device import Device
-from fabtune.tune import fault, journal, persist, saved_target, shares
+from fabtune.tune import fault, journal, moved_beside, persist, saved_target, shares
 from fabtune.tune.journal import Step, Transaction, Writer
 from fabtune.tune.lines import (
     ClaimLine,
@@ -205,9 +205,10 @@ class _Revert:
         return [*self.everything, self.transaction]
 
     def _write(self, step: Step, device: Device, found: str) -> StepOutcome:
-        backends.get(step.backend).write(device, step.key, step.old)
-        fault.checkpoint()
-        self._note_moved(step)
+        with moved_beside.sparing_others(self.transaction, step, self.moved, self.locate.of):
+            backends.get(step.backend).write(device, step.key, step.old)
+            fault.checkpoint()
+            self._note_moved(step)
         now = current(step, device)
         self.made[step.number] = now
         if now.split() == step.old.split():
@@ -324,7 +325,8 @@ class _Revert:
         except (FabtuneError, OSError):
             # Left open, the transaction is asked again, and by then finds its values back.
             return
-        for step in self.transaction.open_steps:
+        # The first step of a value has its old one: while that is open, what was killed here is right when it goes on.
+        for step in reversed(self.transaction.open_steps):
             state = Outcome.ALREADY if step.empty else self.outcomes[step.number].state
             line: Line | None = RestoredLine(step.number, self.boot_id) if state in SETTLED else None
             if state == Outcome.WAITING and not step.waiting:
