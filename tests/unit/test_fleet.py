@@ -27,6 +27,12 @@ pytestmark = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reaso
 AT_ONCE = {"wanted_unix_s": 0, "begun_unix_s": 0, "clock_offset_ms": 0, "clock_uncertainty_ms": 0}
 
 
+@pytest.fixture(autouse=True)
+def _untouched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of these hosts is there to be asked what is in force: test_fleet_others.py."""
+    monkeypatch.setattr(fleet, "_check_untouched", lambda _: None)
+
+
 def _inventory(tmp_path: Path, text: str) -> Path:
     path = tmp_path / "hosts.ini"
     path.write_text(text)

@@ -46,6 +46,8 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     found = Fleet()
     monkeypatch.setattr(inventory, "load", lambda path: inventory.Inventory(path, ("one", "two"), ("t",)))
     monkeypatch.setattr(fleet, "_play", found.play)
+    # That nothing is in force before is asked of real hosts: test_fleet_others.py.
+    monkeypatch.setattr(fleet, "_check_untouched", lambda _: None)
     point = Point({"profile": "wan", "op": "read", "host": "all", "mb_per_s": 1.0})
     monkeypatch.setattr(fleet, "_points", lambda *_: [point])
     return found
@@ -74,6 +76,9 @@ def test_a_fleet_that_is_not_back_is_said_however_its_run_ended(
     told = capsys.readouterr().err
     assert said in told and f"not taken back everywhere: {NOT_BACK}" in told
     assert "--inventory hosts.ini fabtune.fleet.revert --extra-vars allow_relogin=true" in told
+    # Nothing but what the run applied: not what an administrator has applied since.
+    applied = f'"profile": "wan", "transactions": "{Path.cwd()}/out/profile=wan/run-'
+    assert f"--extra-vars allow_relogin=true --extra-vars '{{{applied}" in told
     assert "0 of 3 runs are kept; measure the rest with `fabtune run exp.toml --fleet hosts.ini" in told
     # The next runs would have been those of a profile that they do not name.
     assert hosts.ran == ["apply", "measure", "revert"]

@@ -265,6 +265,7 @@ def test_a_fleet_that_failed_whole_is_a_row_a_host(tmp_path: Path, monkeypatch: 
         run.keep([Point(told | {"host": host}) for host in ("a", "all")])
 
     monkeypatch.setattr(fleet, "_run", measured)
+    monkeypatch.setattr(fleet, "_check_untouched", lambda _: None)
     asked = ["run", "exp.toml", "--fleet", "hosts.ini", "--out", "out/exp"]
     assert main(asked) == ExitCode.FAILED
     assert main([*asked, "--only", "profile=untouched", "--resume"]) == ExitCode.DONE

@@ -52,6 +52,9 @@ _MOST_AT_ONCE, _BYTES_EACH = 200, 50 << 20
 # What starting a process for each host and reaching it takes before all of them can look: the first waits for the last.
 _REACH_S, _REACH_HOST_S = 5.0, 0.15
 
+# In a run's directory, which has one of each host: no host is called so.
+_TRANSACTIONS = ".transactions"
+
 
 class NotTakenBackError(FabtuneError):
     """A profile may still be in force on hosts of a fleet; the message says where, why and what to do."""
@@ -98,17 +101,22 @@ def run_all(
 ) -> list[Point]:
     """Run what is not there yet, one after another in random blocks, and return all points in the order of `runs`.
 
-    Raises RunsFailedError naming every host that failed; the others' records stay.  After each run, a failed or
-    interrupted one too, the profile is taken back on every host that can be reached; where that fails somewhere, no
-    other run is begun: it would be measured with a profile in force that it does not name.
+    Raises FabtuneError before anything is begun where something is in force already, and RunsFailedError naming every
+    host that failed; the others' records stay.  After each run, a failed or interrupted one too, what it applied is
+    taken back on every host that can be reached; where that fails somewhere, no other run is begun: it would be
+    measured with a profile in force that it does not name.
     """
     waiting = to_measure(runs, resume=resume, progress=progress)
+    if waiting:
+        _check_untouched(inventory)
     make_room(waiting, resume=resume)
     progress.begin([(run.name, expected_s(run)) for run in waiting])
     failures = []
-    for run in interleave.in_random_blocks(waiting, lambda run: run.number):
+    for begun, run in enumerate(interleave.in_random_blocks(waiting, lambda run: run.number)):
         try:
             with progress.step(run.name):
+                if begun:
+                    _check_untouched(inventory)
                 _run(definition, run, inventory, allow_relogin, progress)
         except FabtuneError as error:
             failures.append(f"{run.name}: {error}")
@@ -118,6 +126,15 @@ def run_all(
                 break
     refuse_failures(failures, runs)
     return [point for run in runs for point in run.points()]
+
+
+def _check_untouched(inventory: Inventory) -> None:
+    """Raise FabtuneError naming each host where something is in force, or of which that cannot be told.
+
+    A run would be measured with it, whatever profile it names.
+    """
+    with tempfile.TemporaryDirectory(prefix="fabtune-fleet-") as scratch:
+        _play("untouched", inventory, {}, Path(scratch))
 
 
 def expected_s(run: Run) -> float:
@@ -130,6 +147,8 @@ def _run(definition: Definition, run: Run, inventory: Inventory, allow_relogin: 
     settings = run.settings
     path = {key: definition.fixed[key] for key in ("rtt", "rate") if key in definition.fixed}
     tuning: dict[str, Any] = {**path, "profile": settings.profile, "allow_relogin": allow_relogin}
+    # What each host's apply was called: that alone goes back, not what others have applied of the same profile.
+    tuning["transactions"] = str(run.directory.resolve() / _TRANSACTIONS)
     untouched = settings.profile == UNTOUCHED
     try:
         points = _measure(run, inventory) if untouched else _with_profile(run, inventory, tuning, progress)
@@ -160,6 +179,7 @@ def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any], pro
 
     Raises NotTakenBackError, which tells how the run ended as well, where the profile is not back everywhere.
     """
+    Path(tuning["transactions"]).mkdir()
     try:
         _play("apply", inventory, tuning, run.directory)
         points = _measure(run, inventory)
@@ -174,7 +194,7 @@ def _with_profile(run: Run, inventory: Inventory, tuning: Mapping[str, Any], pro
 
 
 def _take_back(run: Run, inventory: Inventory, tuning: Mapping[str, Any], ended: str, progress: Progress) -> None:
-    """Take the profile back after a run that `ended` so; not even a second Ctrl-C stops that.
+    """Take back what a run applied that `ended` so; not even a second Ctrl-C stops that.
 
     Raises NotTakenBackError, and KeyboardInterrupt where a signal came meanwhile.
     """
@@ -188,6 +208,7 @@ def _take_back(run: Run, inventory: Inventory, tuning: Mapping[str, Any], ended:
     if left:
         command = ["ansible-playbook", "--inventory", str(inventory.path), "fabtune.fleet.revert"]
         command += ["--extra-vars", "allow_relogin=true"] if tuning["allow_relogin"] else []
+        command += ["--extra-vars", json.dumps({name: tuning[name] for name in ("profile", "transactions")})]
         again = shlex.join(["env", f"ANSIBLE_COLLECTIONS_PATH={data_dir('ansible')}", *command])
         lines = [ended or "interrupted"] if ended or interrupted else []
         lines.append(f"not taken back everywhere: {left}")
@@ -323,9 +344,10 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
             **({} if _forks_are_said() else {"ANSIBLE_FORKS": str(_at_once(inventory))}),
             **os.environ,
             "ANSIBLE_COLLECTIONS_PATH": ":".join(filter(None, collections)),
-            "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures",
+            "ANSIBLE_CALLBACKS_ENABLED": "fabtune.fleet.failures,fabtune.fleet.transactions",
             "ANSIBLE_RETRY_FILES_ENABLED": "false",
             "FABTUNE_FAILURES": str(failed),
+            "FABTUNE_TRANSACTIONS": variables.get("transactions", scratch),
         }
         command = [program, "--inventory", str(inventory.path), "--extra-vars", f"@{extra}", f"fabtune.fleet.{name}"]
         with log.open("ab") as sink:
