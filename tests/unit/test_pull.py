@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +74,24 @@ def test_two_at_once_apply_once_and_know_what(host: Host) -> None:
     assert {status for status, _ in ends} <= {0, 4} and len(list((host.root / "state/journal").iterdir())) == 1, ends
     host.run("fabtune", "revert")
     assert host.run("fabtune-pull")[0] == 3
+
+
+@pytest.mark.parametrize("killed", ["apply", "verify"])
+def test_a_fabtune_that_is_killed_has_failed(tmp_path: Path, killed: str) -> None:
+    """What a shell calls 137 is -9 here: no status that fabtune has, and it was taken for all being done."""
+    for place in ("bin", "etc/profiles", "state"):
+        (tmp_path / place).mkdir(parents=True)
+    hosttree.put(tmp_path / "etc/pull", WORDS)
+    pull = shutil.copy(TOP / "userspace/bin/fabtune-pull", tmp_path / "bin")
+    program = tmp_path / "bin/fabtune"
+    # A boot has undone nothing.
+    kill = f'[ "$1 $2" = "apply --again" ] || [ "$1" != {killed} ] || kill -KILL $$'
+    answers = "--version) echo fabtune 0;; history) echo '[]';; verify) echo '{\"drift\": []}';;"
+    program.write_text(f'#!/bin/sh\n{kill}\ncase "$1" in {answers} esac\n')
+    program.chmod(0o755)
+    where = {"FABTUNE_PROFILES": str(tmp_path / "etc/profiles"), "FABTUNE_STATE_DIR": str(tmp_path / "state")}
+    done = subprocess.run([pull], env=os.environ | where, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and f"fabtune {killed}: killed by signal 9" in done.stderr
 
 
 def test_what_a_boot_has_undone_is_written_again(host: Host) -> None:
