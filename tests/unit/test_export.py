@@ -278,6 +278,24 @@ def test_what_verify_published_is_exported_and_a_damaged_file_is_a_source_that_i
     assert not [name for name, _ in found if name == "fabtune_drift_values"]
 
 
+def test_what_was_applied_and_nobody_has_verified_since_the_boot_is_a_source_that_is_down(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where verify failed after each boot its source was up, and no metric was there that could grow old."""
+    monkeypatch.setenv("FABTUNE_STATE_DIR", str(bare / "state"))
+
+    def up() -> float:
+        return value(samples(Gatherer().gather()), "fabtune_source_up", source="verify")
+
+    assert up() == 1
+    hosttree.put(bare / "state/journal/20260101T000000Z-000.jsonl", "")
+    assert up() == 0
+    assert main(["export", "--textfile", "-"]) == 0
+    assert "verify: no verification has been published since this host booted" in capsys.readouterr().err
+    kept.save(verified.of_drifts([], 0.0))
+    assert up() == 1
+
+
 @pytest.fixture
 def served(bare: Path) -> Iterator[Callable[..., tuple[bytes, dict[str, str]]]]:
     """Return what asks a server before a reader, as the service has them."""

@@ -18,6 +18,7 @@ from fabtune.host.sessions import Connections, Session, live_sessions
 from fabtune.host.sockets import TcpSocket
 from fabtune.stat import NOT_COUNTING, CountedDevice, Endpoint, Snapshot, StuckList, endpoint, snapshot, stuck
 from fabtune.stat.stack import heads
+from fabtune.tune import journal
 
 _Found = TypeVar("_Found")
 
@@ -70,7 +71,7 @@ class Gatherer:
             problems["stuck"] = NOT_COUNTING if reading else problems["fabstat"]
         sessions = _tried("sessions", live_sessions, problems) or []
         connected = _tried("sockets", sockets.established, problems) or [] if sessions else []
-        outcome = _tried("verify", lambda: kept.saved(Verified), problems)
+        outcome = _tried("verify", _last_verified, problems)
         watch = _tried("guard", lambda: kept.saved(Guarded), problems)
         devices = self._devices(reading) if reading else []
         return Gathered(
@@ -110,6 +111,17 @@ class Gatherer:
 def _sockets_of(sessions: Sequence[Session], connected: Sequence[TcpSocket]) -> Iterator[TcpSocket | None]:
     """Yield each session's own connection; None for one that has none now, or whose it is cannot be told."""
     return map(Connections(connected, sessions).of, sessions)
+
+
+def _last_verified() -> Verified | None:
+    """Return what verify found last, None where nothing was applied.
+
+    Raises FabtuneError where nobody has looked since the boot: the last look's metrics went with it, and none grows old.
+    """
+    found = kept.saved(Verified)
+    if found is None and journal.files_as_they_are():
+        raise FabtuneError("no verification has been published since this host booted; fabtune-verify.timer does that")
+    return found
 
 
 def _tried(source: str, read: Callable[[], _Found], problems: dict[str, str]) -> _Found | None:
