@@ -116,7 +116,8 @@ def _sockets_of(sessions: Sequence[Session], connected: Sequence[TcpSocket]) -> 
 def _last_verified() -> Verified | None:
     """Return what verify found last, None where nothing was applied.
 
-    Raises FabtuneError where nobody has looked since the boot: the last look's metrics went with it, and none grows old.
+    Raises FabtuneError where nobody has looked since the boot: the last look's metrics went with it, so that none
+    grows old.
     """
     found = kept.saved(Verified)
     if found is None and journal.files_as_they_are():
