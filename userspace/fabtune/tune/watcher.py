@@ -9,10 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
+from fabtune import backends
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.collect import this_host
-from fabtune.host import systemd
+from fabtune.host import systemd, targets
 from fabtune.host.sessions import live_sessions
 from fabtune.tune import armed, journal, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Transaction
@@ -42,6 +45,7 @@ def watch(progress: Callable[[str], None]) -> int:
     if not journal.state_dir().is_dir():
         progress("nothing was applied from here: nothing to wait for")
         return ExitCode.DONE
+    _read_what_is_needed(progress)
     watching = _Watch(armed.hold_watch(), progress)
     # Where systemd starts us anew after a signal, a stop of the host is to end us; elsewhere nobody would take over.
     with contextlib.nullcontext() if systemd.manages_host() else signals.held_back():
@@ -51,6 +55,20 @@ def watch(progress: Callable[[str], None]) -> int:
         if watching.reconnects:
             _connect_late(watching.reconnects, progress)
     return watching.worst
+
+
+def _read_what_is_needed(progress: Callable[[str], None]) -> None:
+    """Read now what is otherwise read when it is first used: by then an upgrade may have put other files there.
+
+    What cannot be read is tried again when the time is up, and keeps nobody from watching.
+    """
+    of_backends = [partial(backends.get, name) for name in backends.NAMES]
+    needed: list[Callable[[], object]] = [shipped_catalog, targets.kinds, *of_backends]
+    for read in needed:
+        try:
+            read()
+        except (FabtuneError, ImportError, OSError) as error:
+            progress(f"cannot be read ahead: {error}")
 
 
 def at_boot(progress: Callable[[str], None]) -> int:
