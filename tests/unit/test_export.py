@@ -125,6 +125,16 @@ def test_a_device_s_counters_are_in_base_units_with_its_target_and_portal() -> N
     assert not [name for name, _ in found if name.startswith("fabtune_refused")]
 
 
+def test_the_first_burst_of_failures_is_an_increase_of_a_series_that_was_there() -> None:
+    """The series of a class of errors begins with its first error, and `rate` sees no increase in what begins."""
+    well = device(1, "sda", "300:3").replace("errors=1 ", "errors=0 ")
+    well = well.replace("errors id=1 op=read error_medium=1\n", "")
+    before = samples(gathered(stats(well)))
+    after = samples(gathered(stats(well.replace("errors=0 ", "errors=500 "))))
+    failed = [value(found, "fabtune_failed_requests_total", device="sda", op="read") for found in (before, after)]
+    assert failed == [0, 500] and not [name for name, _ in before if name == "fabtune_request_errors_total"]
+
+
 def test_no_counter_falls_where_the_integral_of_the_depth_was_off() -> None:
     """It fell by 2 ms, as of a counter that had begun anew: to Prometheus a mean depth of 1.498 s more."""
     busy, idle = (

@@ -218,6 +218,8 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
         ("fabtune_device_info", "Always 1: driver, transport, and the multipath disk whose path a device is.", _infos),
         ("fabtune_request_bytes_total", "Bytes of completed requests.", _of_ops("bytes")),
         ("fabtune_requests_sent_back_total", "Requests that were issued and then requeued.", _of_ops("sent_back")),
+        # Of each kind from its first request on: no rate sees the increase that a series begins with.
+        ("fabtune_failed_requests_total", "Requests that failed, whatever their class.", _of_ops("errors")),
         ("fabtune_request_errors_total", "Requests that failed, by class; absent while there are none.", _errors),
         (
             "fabtune_refusals_total",
