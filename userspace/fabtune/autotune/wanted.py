@@ -16,7 +16,7 @@ from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import CONGESTION, LOSS, SLOW_START
 from fabtune.why.limiters.line import COMPETING, LINE_OR_BUFFER
 from fabtune.why.limiters.requests import R2T
-from fabtune.why.limiters.windows import BUFFER, WINDOW
+from fabtune.why.limiters.windows import BUFFER, WINDOW, WINDOW_OR_LINE
 from fabtune.why.one_way import OneWay
 from fabtune.why.summing_up import nic_bytes_per_s
 
@@ -34,6 +34,7 @@ _WORTH = 0.02
 _PACES = ("connection.pacing", "qdisc.maxrate")
 _SPACED, _CONGCTL = "qdisc.kind", "route.congctl"
 _PACING = (*_PACES, _SPACED)
+_HELD = (BUFFER.name, WINDOW.name, WINDOW_OR_LINE.name)
 _AGGRESSIVE = {LOSS.name, CONGESTION.name, OVERFLOW}
 # So much under way fills the line whatever bursts it comes in; more is a queue.
 _BDPS, _REQUESTS = 2, 2
@@ -105,7 +106,7 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     shares = tuple(
         share
         for way in now.ways
-        for share in way.liftable
+        for share in _liftable(way)
         if share.lifts and share.limiter not in tried and not (share.limiter == LOSS.name and now.loses_little(way))
     )
     # Where there is nothing to write against the largest ones, the others may have something.
@@ -122,7 +123,7 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
 
 def _wider(now: View, shares: Sequence[Share], line_bit_per_s: float) -> Iterator[Wanted]:
     """Yield buffers for the rate at which data has arrived: that is no estimate, which memory would bound."""
-    held = [share for share in shares if share.limiter in (BUFFER.name, WINDOW.name)]
+    held = [share for share in shares if share.limiter in _HELD]
     if held and line_bit_per_s and now.rate_bit_per_s is None:
         found = _against(now, _among(held))
         yield attrs.evolve(found, reason=attrs.evolve(found.reason, rate_bit_per_s=line_bit_per_s), estimated=False)
@@ -155,7 +156,7 @@ def _beside(one_way: OneWay, shares: Sequence[Share], minding_losses: bool) -> l
     takes no loss for congestion where the losses of now leave a larger window no room, if asked for.
     """
     sender, receiver = (TARGET, INITIATOR) if one_way.way_name == "read" else (INITIATOR, TARGET)
-    wider = any(one.limiter in (BUFFER.name, WINDOW.name, LINE_OR_BUFFER.name) for one in shares)
+    wider = any(one.limiter in (*_HELD, LINE_OR_BUFFER.name) for one in shares)
     lossy = minding_losses and wider and _losses_leave_no_room(one_way)
     lifts = [
         ((*BUFFER.lifts, *SLOW_START.lifts, _SPACED), (sender,)), (WINDOW.lifts, (receiver,)),
@@ -177,6 +178,13 @@ def _losses_leave_no_room(one_way: OneWay) -> bool:
 
 def _sender(way: Judged) -> str:
     return TARGET if way.way == "read" else INITIATOR
+
+
+def _liftable(way: Judged) -> list[Share]:
+    """Return what settings lift of what limits a direction, a window that may be all of it first: a trial tells."""
+    perhaps = [] if way.at_the_bound else [one for one in way.shares if one.limiter == WINDOW_OR_LINE.name]
+    ends = tuple(one for one in ENDS if one != _sender(way))
+    return [*(attrs.evolve(one, lifts=WINDOW.lifts, ends=ends) for one in perhaps), *way.liftable]
 
 
 def _sharing(way: Judged) -> list[Share]:
@@ -241,7 +249,7 @@ def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
 
 
 def _among(shares: Sequence[Share]) -> Callable[[Judged], Sequence[Share]]:
-    return lambda way: [share for share in way.liftable if share in shares]
+    return lambda way: [share for share in _liftable(way) if share in shares]
 
 
 def _overflowing(way: Judged, flooding: str) -> list[Share]:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The sender has data and may not send it: the receiver's window, its own buffer."""
 
+import statistics
 from collections.abc import Iterator
+from functools import lru_cache
+
+import attrs
 
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
@@ -13,6 +17,8 @@ from fabtune.why.one_way import Moment, OneWay
 _NOT_FETCHED = 0.5
 # A window this full every round trip is what limits, seen from its own end.
 _FILLED = 0.8
+# Round trips that are so much longer than the least show that data waits on the way, if nearly all are.
+_LONGER, _ALWAYS = 1.05, 0.9
 # A writer sleeps until a third of the buffer is free again (sk_stream_is_writeable).
 _BUFFER_FULL, _WAITING_SHARE = 0.7, 0.2
 # What the requests under way have to send beyond what the socket holds.
@@ -33,6 +39,8 @@ def _unfetched(moment: Moment) -> bool:
 def _window(moment: Moment) -> float:
     if _unfetched(moment):
         return 0.0
+    if moment.sender is None:
+        return _inferred(moment) if moment.one_way.goodput else 0.0
     # Where the sender runs dry a burst may fill the window all the same: no request loses more by that than it waits.
     return _limited(moment) if moment.backlogged else min(_limited(moment), moment.one_way.waits)
 
@@ -44,12 +52,44 @@ def _slow_reader(moment: Moment) -> float:
     return 1.0 if moment.sender is None else _limited(moment)
 
 
-def _inferred(moment: Moment) -> float:
-    """Where the sender is not seen: the window that this end offers comes full each round trip."""
+def _filled(moment: Moment) -> float:
+    """Where the sender is not seen: how much of the window that this end offers comes each round trip."""
     one = moment.receiver
     if moment.sender is not None or one is None or not one.after.receive_window_bytes or _unfetched(moment):
         return 0.0
-    return float(moment.bytes_per_s * moment.one_way.rtt_s >= _FILLED * one.after.receive_window_bytes)
+    return moment.bytes_per_s * moment.one_way.rtt_s / one.after.receive_window_bytes
+
+
+def _inferred(moment: Moment) -> float:
+    return float(_filled(moment) >= _FILLED)
+
+
+@lru_cache(maxsize=1)
+def _may_be_the_line(one_way: OneWay) -> bool:
+    """Tell whether a window that is full all the time may be so of a queue that stands on the path.
+
+    Round trips are longer then, and no longer than all that the window lets be under way explains (Little).  Of a line
+    that is idle in between they are as long as the bursts are that they wait behind, which is more.
+    """
+    busy = [
+        (one.receiver.mean("rtt_ms") / 1e3, _filled(one)) for one in one_way.moments() if one.receiver and not one.idle
+    ]
+    full = [(rtt_s, filled) for rtt_s, filled in busy if filled >= _ALWAYS * _FILLED]
+    if not one_way.rtt_s or not full or len(full) < _ALWAYS * len(busy):
+        return False
+    longer = [rtt_s / one_way.rtt_s for rtt_s, _ in full]
+    # Of the window, what comes in a round trip as it is now.
+    under_way = statistics.fmean(more * filled for more, (_, filled) in zip(longer, full, strict=True))
+    return statistics.fmean(longer) >= _LONGER and under_way <= 1.0
+
+
+def _window_in_bursts(moment: Moment) -> float:
+    """Where nobody told the line's rate: what waits on the path is the bursts that the window lets leave, no queue."""
+    return 0.0 if moment.one_way.goodput or _may_be_the_line(moment.one_way) else _inferred(moment)
+
+
+def _window_or_line(moment: Moment) -> float:
+    return _inferred(moment) if moment.one_way.goodput is None and _may_be_the_line(moment.one_way) else 0.0
 
 
 def _window_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -66,6 +106,14 @@ def _window_seen(one_way: OneWay) -> Iterator[Evidence]:
         offered = "" if last.receive_window_bytes is None else f"window {kib(last.receive_window_bytes)}, "
         yield Evidence(receiver.end, "receive buffer", f"{offered}buffer {kib(last.receive_buffer_bytes)}")
     yield from _record(one_way)
+
+
+def _window_or_line_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _window_seen(one_way)
+    if one_way.receiver and one_way.receiver.socket:
+        samples = one_way.receiver.socket.samples
+        rtt_ms = statistics.fmean(one.rtt_ms for one in samples)
+        yield Evidence(one_way.receiver.end, "round trip", f"{rtt_ms:.1f} ms, least {one_way.rtt_s * 1e3:.1f} ms")
 
 
 def _record(one_way: OneWay) -> Iterator[Evidence]:
@@ -149,10 +197,6 @@ def _slow_seen(one_way: OneWay) -> Iterator[Evidence]:
 
 
 _OF_WINDOWS = ("iscsi.tcp_window", "tcp.rmem_max", "tcp.rmem_default", "net.rmem_max", "tcp.window_scaling")
-WINDOW_FULL = Limiter(
-    name="receive-window", stage=LINE, order=2, claim=_inferred, evidence=_window_seen, subject=_window_subject,
-    lifts=_OF_WINDOWS, ends=_receiver_end,
-)  # fmt: skip
 SLOW_READER = Limiter(
     name="slow-receiver", stage=HELD, order=0, claim=_slow_reader, evidence=_slow_seen, subject=_slow_subject,
     among=("initiator-cpu", "target-cpu", "target-disk"),
@@ -161,10 +205,17 @@ WINDOW = Limiter(
     name="receive-window", stage=HELD, order=1, claim=_window, evidence=_window_seen, subject=_window_subject,
     lifts=_OF_WINDOWS, ends=_receiver_end,
 )  # fmt: skip
+WINDOW_IN_BURSTS = attrs.evolve(WINDOW, stage=LINE, order=2, claim=_window_in_bursts)
+# A window that holds as much as the path and its queue do comes full as well.
+WINDOW_OR_LINE = Limiter(
+    name="cannot-tell-window", stage=HELD, order=-1, claim=_window_or_line, evidence=_window_or_line_seen,
+    subject=lambda one_way: f"{_window_subject(one_way)}, or a full line (give --rate to tell)",
+    among=("receive-window", "line"),
+)  # fmt: skip
 BUFFER = Limiter(
     name="send-buffer", stage=HELD, order=2, claim=_buffer, evidence=_buffer_seen, subject=_buffer_subject,
     lifts=("iscsi.tcp_window", "tcp.wmem_max", "tcp.wmem_default", "net.wmem_max", "tcp.notsent_lowat"),
     ends=_sender_end,
 )  # fmt: skip
 
-LIMITERS = (WINDOW_FULL, SLOW_READER, WINDOW, BUFFER)
+LIMITERS = (WINDOW_IN_BURSTS, SLOW_READER, WINDOW, WINDOW_OR_LINE, BUFFER)
