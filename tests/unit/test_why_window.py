@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A receive window is blamed for what it explains alone: not for a full line."""
+"""A receive window is blamed for what it explains alone: not for a full line, nor for data that nobody fetches."""
 
 import gzip
 import json
@@ -18,6 +18,7 @@ from fabtune.tune import lift
 from fabtune.why import words
 from fabtune.why.judging import judged
 from fabtune.why.limiters.windows import WINDOW
+from fabtune.why.summing_up import with_rate
 
 _KEPT = json.loads(gzip.decompress((Path(__file__).parent / "data/observations-100mbit.json.gz").read_bytes()))
 # What the line of the kept looks carries of payload.
@@ -95,3 +96,64 @@ def test_tuning_tries_a_larger_window_where_that_or_the_line_limits() -> None:
     assert found.held_for(0.5)
     tried = Learnt({"cannot-tell-window"})
     assert not list(wanted_steps(found, Aim(Goal.THROUGHPUT), tried))
+
+
+def _unfetched(rtt_ms: float, *, near: bool) -> Observation:
+    """Return writes to a target that fetches 6.6 MB/s: it offered 3 MB at first, and then what it has room for."""
+    seen = _kept("target-rmem-write")
+    assert seen.initiator.socket and seen.initiator.nic
+    samples = [
+        attrs.evolve(
+            one, send_window_bytes=3_000_000 if place == 0 else (0, 20_000, 60_000)[place % 3],
+            in_flight_bytes=15_000 if place % 3 else 0, rtt_ms=1.5 * rtt_ms, min_rtt_ms=rtt_ms,
+        )
+        for place, one in enumerate(seen.initiator.socket.samples)
+    ]  # fmt: skip
+    nic = attrs.evolve(seen.initiator.nic, speed_bytes_per_s=10e9 / 8)
+    seen = with_rate(attrs.evolve(seen, initiator=attrs.evolve(_with(seen.initiator, samples), nic=nic)), None)
+    assert (seen.rate_by == "of the NIC") == near
+    return seen
+
+
+@pytest.mark.parametrize(("rtt_ms", "near"), [(0.2, True), (5.0, False)])
+def test_a_window_that_a_target_does_not_fetch_from_is_not_said_to_be_too_small(rtt_ms: float, near: bool) -> None:
+    """A target whose disk took no more was told to raise rmem: what passes in a round trip was 1.3 KiB."""
+    (one,) = judged(_unfetched(rtt_ms, near=near))
+    assert one.first.limiter == "cannot-tell-unfetched" and one.first.share > 0.95
+    assert set(one.first.among) == {"receive-window", "slow-receiver", "target-disk", "target-cpu"}
+    assert not lift.is_named(one) and not one.liftable
+    assert "cannot tell" in words.verdict(one) and "the target" in words.verdict(one)
+    assert "what the largest window carries" in {shown.counter for shown in one.first.evidence}
+
+
+def test_a_window_that_nobody_tells_is_not_said_to_be_too_small() -> None:
+    """The kernel's tcp_info of the sender has no window of the other end."""
+    seen = _kept("target-rmem-write")
+    assert seen.initiator.socket
+    samples = [attrs.evolve(one, send_window_bytes=None) for one in seen.initiator.socket.samples]
+    (one,) = judged(attrs.evolve(seen, initiator=_with(seen.initiator, samples)))
+    assert one.first.limiter == "cannot-tell-unfetched"
+
+
+@pytest.mark.parametrize("rate_bit_per_s", [100e6, None])
+@pytest.mark.parametrize("rtt_ms", [5.0, 20.0])
+def test_a_window_that_explains_what_passes_is_named_from_the_sender_alone(
+    rtt_ms: float, rate_bit_per_s: float | None
+) -> None:
+    """It is used again some packets at a time: on a short path that is less than itself in each round trip."""
+    seen = _kept("target-rmem-write", rate_bit_per_s)
+    assert seen.initiator.socket
+    window = round((rtt_ms / 1e3 + 0.0022) * 6.7e6)
+    samples = [
+        attrs.evolve(one, send_window_bytes=window, min_rtt_ms=rtt_ms, rtt_ms=rtt_ms + 2.2)
+        for one in seen.initiator.socket.samples
+    ]
+    (one,) = judged(attrs.evolve(seen, initiator=_with(seen.initiator, samples)))
+    assert one.first.limiter == "receive-window" and one.first.share > 0.95
+
+
+def test_tuning_holds_a_shut_window_for_one_that_is_full() -> None:
+    """Its best moments are the target's, whichever of it they are, and no line's."""
+    seen = _unfetched(5.0, near=False)
+    found = View((seen,), tuple(judged(seen)), (6.6e6,) * 8)
+    assert found.held_for(0.5)

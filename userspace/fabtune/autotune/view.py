@@ -18,7 +18,7 @@ from fabtune.why import words
 from fabtune.why.judging import Judged, judged
 from fabtune.why.limiters.congestion import CONGESTION, LOSS
 from fabtune.why.limiters.line import COMPETING, OURS, PACED_OR_LINE, PACING, SLOWER_LINK
-from fabtune.why.limiters.windows import BUFFER, WINDOW, WINDOW_OR_LINE
+from fabtune.why.limiters.windows import BUFFER, WINDOW, WINDOW_OR_FETCHING, WINDOW_OR_LINE
 from fabtune.why.one_way import OneWay
 from fabtune.why.slices import paced_to
 
@@ -31,7 +31,7 @@ _WORTH_MORE, _NEARLY = 0.02, 0.1
 _SAMPLED = 0.03
 # Averages over half a second of a sawtooth differ by more.
 _WANDERS = 0.01
-_HOLD = frozenset({BUFFER.name, WINDOW.name, WINDOW_OR_LINE.name})
+_HOLD = frozenset({BUFFER.name, WINDOW.name, WINDOW_OR_LINE.name, WINDOW_OR_FETCHING.name})
 # Few paths lose so much by themselves.
 _FLOODS = 0.05
 

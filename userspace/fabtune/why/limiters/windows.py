@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The sender has data and may not send it: the receiver's window, its own buffer."""
 
+import math
 import statistics
 from collections.abc import Iterator
 from functools import lru_cache
 
 import attrs
 
+from fabtune.model.capacity import shown_window, window_bytes_per_s
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR
 from fabtune.why import cpu_busy
-from fabtune.why.limiter import HELD, LINE, Limiter, kib
+from fabtune.why.limiter import HELD, LINE, Limiter, kib, mb
 from fabtune.why.one_way import Moment, OneWay
 
 # A receiver that does not fetch what has come lets its window shrink; nobody's setting is at fault.
@@ -41,8 +43,35 @@ def _window(moment: Moment) -> float:
         return 0.0
     if moment.sender is None:
         return _inferred(moment) if moment.one_way.goodput else 0.0
+    return _full(moment) if _explains(moment) else 0.0
+
+
+def _full(moment: Moment) -> float:
     # Where the sender runs dry a burst may fill the window all the same: no request loses more by that than it waits.
     return _limited(moment) if moment.backlogged else min(_limited(moment), moment.one_way.waits)
+
+
+@lru_cache(maxsize=1)
+def _window_carries(one_way: OneWay) -> float:
+    """Return what the largest window that the sender was offered during the look carries, infinite where none tells."""
+    samples = one_way.sender.socket.samples if one_way.sender and one_way.sender.socket else ()
+    most = max((one.send_window_bytes or 0 for one in samples), default=0)
+    # How long a burst of it is on the line is at most what it is at the rate that was seen there.
+    peak = one_way.goodput or one_way.fastest_bytes_per_s or math.inf
+    return window_bytes_per_s(shown_window(most, one_way.rtt_s), one_way.rtt_s, peak) if most else math.inf
+
+
+def _explains(moment: Moment) -> bool:
+    """Tell whether the size of the window that the sender finds full is what limits.
+
+    One that is not fetched from is shut whatever its size, which shows in the receiver's queue; where that end is not
+    seen, only in how little passes.
+    """
+    return moment.receiver is not None or moment.bytes_per_s >= _FILLED * _window_carries(moment.one_way)
+
+
+def _window_or_fetching(moment: Moment) -> float:
+    return _full(moment) if moment.sender and not _explains(moment) else 0.0
 
 
 def _slow_reader(moment: Moment) -> float:
@@ -106,6 +135,14 @@ def _window_seen(one_way: OneWay) -> Iterator[Evidence]:
         offered = "" if last.receive_window_bytes is None else f"window {kib(last.receive_window_bytes)}, "
         yield Evidence(receiver.end, "receive buffer", f"{offered}buffer {kib(last.receive_buffer_bytes)}")
     yield from _record(one_way)
+
+
+def _window_or_fetching_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _window_seen(one_way)
+    carries = _window_carries(one_way)
+    if one_way.sender and carries < math.inf:
+        value = f"{mb(carries)} at {one_way.rtt_s * 1e3:.1f} ms"
+        yield Evidence(one_way.sender.end, "what the largest window carries", value)
 
 
 def _window_or_line_seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -183,6 +220,10 @@ def _slow_subject(one_way: OneWay) -> str:
     return f"the {_receiver_end(one_way)[0]}, which does not fetch what has arrived"
 
 
+def _who_fetches(one_way: OneWay) -> tuple[str, ...]:
+    return ("initiator-cpu",) if one_way.way_name == "read" else ("target-disk", "target-cpu")
+
+
 def _slow_seen(one_way: OneWay) -> Iterator[Evidence]:
     if one_way.receiver and one_way.receiver.socket:
         samples = one_way.receiver.socket.samples
@@ -212,10 +253,15 @@ WINDOW_OR_LINE = Limiter(
     subject=lambda one_way: f"{_window_subject(one_way)}, or a full line (give --rate to tell)",
     among=("receive-window", "line"),
 )  # fmt: skip
+WINDOW_OR_FETCHING = Limiter(
+    name="cannot-tell-unfetched", stage=HELD, order=-2, claim=_window_or_fetching, evidence=_window_or_fetching_seen,
+    subject=lambda one_way: f"{_window_subject(one_way)}, or {_slow_subject(one_way)}",
+    among=("receive-window", "slow-receiver"), also=_who_fetches,
+)  # fmt: skip
 BUFFER = Limiter(
     name="send-buffer", stage=HELD, order=2, claim=_buffer, evidence=_buffer_seen, subject=_buffer_subject,
     lifts=("iscsi.tcp_window", "tcp.wmem_max", "tcp.wmem_default", "net.wmem_max", "tcp.notsent_lowat"),
     ends=_sender_end,
 )  # fmt: skip
 
-LIMITERS = (WINDOW_IN_BURSTS, SLOW_READER, WINDOW, WINDOW_OR_LINE, BUFFER)
+LIMITERS = (WINDOW_IN_BURSTS, SLOW_READER, WINDOW, WINDOW_OR_LINE, WINDOW_OR_FETCHING, BUFFER)
