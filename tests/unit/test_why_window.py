@@ -76,7 +76,7 @@ def test_a_window_that_comes_full_in_half_of_the_moments_of_a_full_line_is_not_b
 
 def test_a_queue_on_a_long_path_is_a_full_line_before_it_is_a_window() -> None:
     (one,) = judged(_filled(1.2, None, rtt_ms=100.0))
-    assert one.at_the_bound and one.first.limiter == "line"
+    assert one.line_is_full and one.first.limiter == "cannot-tell-line"
 
 
 def test_a_window_whose_data_comes_in_bursts_is_blamed_as_ever() -> None:

@@ -182,7 +182,7 @@ def _sender(way: Judged) -> str:
 
 def _liftable(way: Judged) -> list[Share]:
     """Return what settings lift of what limits a direction, a window that may be all of it first: a trial tells."""
-    perhaps = [] if way.at_the_bound else [one for one in way.shares if one.limiter == WINDOW_OR_LINE.name]
+    perhaps = [] if way.line_is_full else [one for one in way.shares if one.limiter == WINDOW_OR_LINE.name]
     ends = tuple(one for one in ENDS if one != _sender(way))
     return [*(attrs.evolve(one, lifts=WINDOW.lifts, ends=ends) for one in perhaps), *way.liftable]
 
