@@ -182,8 +182,18 @@ def test_requests_that_wait_while_nothing_moves_are_a_blocked_session(one_end: b
     seen = _kept("wan-read", one_end=one_end)
     ways = {name: attrs.evolve(way, completed=0, moved_bytes=0) for name, way in seen.disk.ways.items()}
     assert all(one.in_flight for one in seen.disk.samples)
-    stuck = attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways))
+    # A command is under way at the initiator's end, or data at the target's.
+    ends = [one and _unacknowledged(one) for one in (seen.initiator, seen.target)]
+    assert ends[0]
+    stuck = attrs.evolve(seen, disk=attrs.evolve(seen.disk, ways=ways), initiator=ends[0], target=ends[1])
     assert _first(stuck) == ("blocked-session", 1.0)
+
+
+def _unacknowledged(end: EndSeen) -> EndSeen:
+    assert end.socket
+    first = attrs.evolve(end.socket.samples[0], in_flight_bytes=48)
+    samples = tuple(attrs.evolve(first, at_s=one.at_s) for one in end.socket.samples)
+    return attrs.evolve(end, socket=attrs.evolve(end.socket, samples=samples))
 
 
 def test_full_packets_that_vanish_while_small_ones_come_back_are_told_from_a_path_that_is_down() -> None:

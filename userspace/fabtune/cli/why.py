@@ -171,7 +171,8 @@ def _show(told: list[_Told]) -> None:
 
 def _show_shares(way: Judged) -> None:
     ends = "both ends" if way.both_ends else "the initiator's end alone"
-    print(f"\n{way.device}, {way.way}s: shares of the time, seen from {ends}")
+    what = f"{way.way}s" if way.way_told else "requests"
+    print(f"\n{way.device}, {what}: shares of the time, seen from {ends}")
     rows = []
     for share in way.shares:
         if share.share < 0.005:

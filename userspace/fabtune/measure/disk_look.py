@@ -89,6 +89,7 @@ class DiskLook:
             queue=queue,
             samples=tuple(self._samples),
             lun=_scsi_address(self.name)[-1],
+            in_flight=self._in_flight(),
         )
 
     def _ways(self) -> dict[str, WaySeen]:
@@ -104,12 +105,16 @@ class DiskLook:
         """Return the bytes of each direction between `begin` and `stop`, by the block layer's counters."""
         return {way: one.moved_bytes for way, one in self._ways().items()}
 
+    def _in_flight(self) -> dict[str, int]:
+        words = (tree.read_text(f"{self._directory}/inflight") or "").split()
+        return {way: int(word) for way, word in zip(WAYS, words, strict=False)}
+
     def _by_block_layer(self, elapsed_s: float, limit: int | None, queue: dict[str, str]) -> DiskSeen:
         depths = [one.in_flight for one in self._samples]
         mean_depth = sum(depths) / len(depths) if depths else None
         return DiskSeen(
             self.name, False, elapsed_s, self._ways(), mean_depth, limit, None, {}, {}, queue, tuple(self._samples),
-            _scsi_address(self.name)[-1],
+            _scsi_address(self.name)[-1], self._in_flight(),
         )  # fmt: skip
 
 

@@ -233,7 +233,8 @@ class DiskSeen:
     """One disk of the session.
 
     `limit` is how many requests the driver takes of it at once, `at_limit` the share of the time that so many were
-    there (None without fabstat); `refusals` count by kind what fabstat calls queue full or held back.
+    there (None without fabstat); `refusals` count by kind what fabstat calls queue full or held back.  `in_flight` are
+    the requests of each direction that the block layer had as the look ended; none of an older fabtune.
     """
 
     name: str
@@ -248,6 +249,7 @@ class DiskSeen:
     queue: Mapping[str, str]
     samples: tuple[DiskSample, ...] = ()
     lun: int | None = None
+    in_flight: Mapping[str, int] = {}
 
     @property
     def request_bytes(self) -> float:

@@ -66,6 +66,8 @@ class Judged:
     # '' where they have no part that matters.
     together_bytes_per_s: float = 0.0
     shared_with: str = ""
+    # Whether it is known that requests of this direction wait, where nothing moves.
+    way_told: bool = True
 
     @property
     def first(self) -> Share:
@@ -110,21 +112,23 @@ def every_limiter() -> tuple[Limiter, ...]:
 def judged(seen: Observation) -> list[Judged]:
     """Return what limits each direction of the disk that moved anything; an idle disk has none.
 
-    Of a disk on which requests wait and nothing moves, it is the direction whose data is under way.
+    Of a disk on which requests wait and nothing moves, it is the directions in which they do.
     """
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
     if not moved and all(one.in_flight for one in seen.disk.samples) and seen.disk.samples:
-        return [_judge(OneWay(seen, _stuck_way(seen)))]
+        told = _waiting_ways(seen)
+        return [attrs.evolve(_judge(OneWay(seen, way)), way_told=bool(told)) for way in told or WAYS[:1]]
     ways = seen.disk.ways
     busy = [name for name in WAYS if name in ways and ways[name].moved_bytes > _MINOR * moved]
     return [_judge(OneWay(seen, name)) for name in busy]
 
 
-def _stuck_way(seen: Observation) -> str:
-    """Return the direction in which the initiator's own data waits to be acknowledged, else the other."""
+def _waiting_ways(seen: Observation) -> list[str]:
+    """Return the directions of requests that wait while nothing moves, by the block layer or by the data that does."""
     socket = seen.initiator.socket
     data = max((one.in_flight_bytes + one.notsent_bytes for one in socket.samples), default=0) if socket else 0
-    return "write" if socket and data > socket.mss_bytes else "read"
+    written = WAYS[1:] if socket and data > socket.mss_bytes else ()
+    return [name for name in WAYS if seen.disk.in_flight.get(name)] or list(written)
 
 
 def _judge(one_way: OneWay) -> Judged:

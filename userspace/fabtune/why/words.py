@@ -20,7 +20,7 @@ _ALSO = 0.2
 
 def verdict(one: Judged) -> str:
     """Return the verdict on one direction in a sentence."""
-    what = f"{_CAPITAL[one.way]} of {one.device}"
+    what = f"{_CAPITAL[one.way] if one.way_told else 'Requests'} of {one.device}"
     first = one.first
     if one.line_is_full:
         of = f" of {mb(one.goodput_bytes_per_s)}" if one.goodput_bytes_per_s else ""

@@ -8,9 +8,10 @@ import attrs
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import INITIATOR, TARGET, BackstoreSeen, EndSeen
 from fabtune.why import cpu_busy
-from fabtune.why.limiter import HELD, OWED, Limiter
+from fabtune.why.limiter import HELD, OWED, STOPPED, Limiter
 from fabtune.why.limiters.requests import DEPTH_OR_LOAD, LOAD, depth_of
 from fabtune.why.limiters.requests import LIMITERS as REQUESTS
+from fabtune.why.limiters.stopped import hangs, is_heard, waiting_seen
 from fabtune.why.one_way import Moment, OneWay
 from fabtune.why.slices import Parts
 
@@ -23,7 +24,7 @@ _DISK_BUSY, _DISK_SHARE = 0.8, 0.5
 def _slowest(one_way: OneWay) -> BackstoreSeen | None:
     """Return the target's disk that accounts for what requests wait for, None where none does or none is seen."""
     if one_way.seen.target is None or not one_way.latency_s:
-        return None
+        return _stuck(one_way)
     rest_ms = _rest_ms(one_way)
     telling = [
         one
@@ -31,6 +32,12 @@ def _slowest(one_way: OneWay) -> BackstoreSeen | None:
         if one.busy_share >= _DISK_BUSY or one.mean_ms.get(one_way.way_name, 0.0) >= _DISK_SHARE * rest_ms
     ]
     return max(telling, key=lambda one: one.busy_share) if telling else None
+
+
+def _stuck(one_way: OneWay) -> BackstoreSeen | None:
+    """Return the target's disk that works all the time and ends nothing, None where none does or something moves."""
+    stores = one_way.seen.target.backstores if one_way.seen.target and not one_way.way.moved_bytes else ()
+    return next((one for one in stores if one.busy_share >= _DISK_BUSY and not sum(one.completed.values())), None)
 
 
 def _backstore_seen(one_way: OneWay) -> bool:
@@ -92,6 +99,14 @@ def _when(name: str) -> Callable[[Moment], float]:
     return lambda moment: moment.parts.rest if _who(moment.one_way) == name else 0.0
 
 
+def _hung_disk(moment: Moment) -> float:
+    return float(hangs(moment) and _stuck(moment.one_way) is not None)
+
+
+def _hung_target(moment: Moment) -> float:
+    return float(hangs(moment) and is_heard(moment.one_way))
+
+
 def _sender_or_line(moment: Moment) -> float:
     if _who(moment.one_way) != "cannot-tell-sender-line" or not moment.parts.rest:
         return 0.0
@@ -136,6 +151,8 @@ def _time_seen(one_way: OneWay) -> Iterator[Evidence]:
         path_ms = 1e3 * (one_way.rtt_s + one_way.r2t_s + one_way.wire_s)
         value = f"{1e3 * one_way.latency_s:.1f} ms; round trips and wire explain {path_ms:.1f} ms"
         yield Evidence(INITIATOR, "a request takes", value)
+    elif not one_way.way.completed:
+        yield from waiting_seen(one_way)
 
 
 def _cpus_seen(*ends: EndSeen | None) -> Iterator[Evidence]:
@@ -161,7 +178,8 @@ def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     disk = _slowest(one_way)
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
-        yield Evidence(TARGET, f"disk {disk.name}", f"busy {100 * disk.busy_share:.0f} %, {mean_ms:.1f} ms a request")
+        ended = f" {mean_ms:.1f} ms a request" if one_way.way.completed else " and ended nothing"
+        yield Evidence(TARGET, f"disk {disk.name}", f"busy {100 * disk.busy_share:.0f} %,{ended}")
     elif one_way.seen.target and not _backstore_seen(one_way):
         yield Evidence(TARGET, "backstore", "no block device did these requests; by elimination")
 
@@ -201,6 +219,8 @@ TARGET_SIDE = Limiter(
     name="cannot-tell-target", stage=OWED, order=13, claim=_when("cannot-tell-target"), evidence=_time_seen,
     doing="target", subject=lambda _: "the target: its disk or its CPU", among=("target-disk", "target-cpu"),
 )  # fmt: skip
+_HUNG_DISK = attrs.evolve(TARGET_DISK, stage=STOPPED, order=2, claim=_hung_disk)
+_HUNG_TARGET = attrs.evolve(TARGET_SIDE, stage=STOPPED, order=3, claim=_hung_target)
 SENDER_SIDE = Limiter(
     name="cannot-tell-sender", stage=OWED, order=14, claim=_when("cannot-tell-sender"), evidence=_time_seen,
     subject=lambda _: "the target: its send buffer, a limit to its rate, its disk or its CPU",
@@ -218,6 +238,6 @@ NO_CPU_LEFT = Limiter(
 )  # fmt: skip
 
 LIMITERS = (
-    TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE, SENDER_SIDE, SENDER_OR_LINE,
-    NO_CPU_LEFT,
+    _HUNG_DISK, _HUNG_TARGET, TARGET_DISK, TARGET_CPU, INITIATOR_CPU, _INITIATOR_SENDS, _TARGET_SENDS, TARGET_SIDE,
+    SENDER_SIDE, SENDER_OR_LINE, NO_CPU_LEFT,
 )  # fmt: skip

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Nothing moves at all: the session is not logged in, the path is down, or only large packets vanish."""
+"""Nothing moves at all: the session is not logged in, the path is down, only large packets vanish, or nobody answers.
+
+A path that is down leaves data unacknowledged at one end at least.  Where none is, the other end's host is there, and
+requests wait for its answers.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -8,42 +12,63 @@ from itertools import groupby
 import attrs
 
 from fabtune.model.limits import Evidence
+from fabtune.model.observation import INITIATOR
 from fabtune.why.limiter import STOPPED, Limiter, kib
 from fabtune.why.one_way import Moment, OneWay
 
 _LEAST_S, _LEAST_RTTS = 1.0, 5
 
 
-def _stands(moment: Moment) -> bool:
-    """Tell whether data, or requests, are under way in this moment and nothing of it arrives."""
-    one = moment.sender
-    if one is not None:
-        return one.after.sent_bytes == one.before.sent_bytes and one.after.in_flight_bytes > 0
+def _unanswered(moment: Moment) -> bool:
+    """Tell whether an end has data under way of which nothing is acknowledged in this moment."""
+    return any(
+        one.seconds > 0
+        and min(one.before.in_flight_bytes, one.after.in_flight_bytes) > 0
+        and one.after.sent_bytes == one.before.sent_bytes
+        for one in (moment.sender, moment.receiver)
+        if one
+    )
+
+
+def _silent(moment: Moment) -> bool:
+    """Tell whether requests wait and nothing arrives, where whoever sends it is not seen."""
     other, disk = moment.receiver, moment.disk
     waiting = disk is not None and disk.in_flight > 0
-    return other is not None and waiting and other.after.received_bytes == other.before.received_bytes
+    return (
+        moment.sender is None
+        and other is not None
+        and waiting
+        and other.after.received_bytes == other.before.received_bytes
+    )
+
+
+def _still(moment: Moment) -> bool:
+    return not moment.one_way.way.moved_bytes or _unanswered(moment) or _silent(moment)
 
 
 @attrs.frozen
 class _Stretch:
-    """Moments in a row in which nothing arrives: how long, and whether the sender hears from the other end meanwhile.
+    """Moments in a row in which nothing moves: how long, and for how much of it data is under way unacknowledged.
 
-    It does while it sends the same data again: what came before the stall, or in the moment in which it began, says
-    nothing of the path as it is in it.
+    `hears` is whether the sender hears from the other end meanwhile.  It does while it sends the same data again: what
+    came before the stall, or in the moment in which it began, says nothing of the path as it is in it.
     """
 
     seconds: float
+    unanswered_s: float
     hears: bool
 
 
 @lru_cache(maxsize=1)
 def _stretches(one_way: OneWay) -> Mapping[int, _Stretch]:
-    """Return the stretch of each moment in which nothing arrives, by the moment's index."""
+    """Return the stretch of each moment in which nothing moves, by the moment's index."""
     found = {}
-    for stands, moments in groupby(one_way.moments(), key=_stands):
-        if stands:
+    for still, moments in groupby(one_way.moments(), key=_still):
+        if still:
             around = tuple(moments)
-            stretch = _Stretch(sum(one.seconds for one in around), _hears(around))
+            unanswered = tuple(filter(_unanswered, around))
+            whole_s, unanswered_s = (sum(one.seconds for one in some) for some in (around, unanswered))
+            stretch = _Stretch(whole_s, unanswered_s, _hears(unanswered))
             found.update(dict.fromkeys((one.index for one in around), stretch))
     return found
 
@@ -56,13 +81,14 @@ def _hears(stretch: Sequence[Moment]) -> bool:
     return grown > 0 and ends[-1].retransmitted_bytes > ends[0].retransmitted_bytes
 
 
-def _stall(moment: Moment) -> bool:
-    """Tell whether this moment lies in a stretch of several round trips in which nothing arrives."""
-    one_way = moment.one_way
-    if not one_way.way.moved_bytes:
-        return True
-    stretch = _stretches(one_way).get(moment.index)
-    return stretch is not None and stretch.seconds >= max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
+def _least_s(one_way: OneWay) -> float:
+    return max(_LEAST_S, _LEAST_RTTS * one_way.rtt_s)
+
+
+def _cut(moment: Moment) -> _Stretch | None:
+    """Return the stretch that this moment lies in, if for several round trips of it nothing is acknowledged."""
+    stretch = _stretches(moment.one_way).get(moment.index)
+    return stretch if stretch and stretch.unanswered_s >= _least_s(moment.one_way) else None
 
 
 def _logged_out(one_way: OneWay) -> bool:
@@ -70,12 +96,44 @@ def _logged_out(one_way: OneWay) -> bool:
 
 
 def _blocked(moment: Moment) -> float:
-    return float(_logged_out(moment.one_way) or _stall(moment))
+    return float(_logged_out(moment.one_way) or _cut(moment) is not None)
 
 
 def _black_hole(moment: Moment) -> float:
+    cut = _cut(moment)
+    return float(not _logged_out(moment.one_way) and cut is not None and cut.hears)
+
+
+def hangs(moment: Moment) -> bool:
+    """Tell whether nothing moves in the whole look, and no path is seen to be down."""
+    return not moment.one_way.way.moved_bytes and not _blocked(moment)
+
+
+def is_heard(one_way: OneWay) -> bool:
+    """Tell whether the path is seen to be well while nothing moves: nothing is on it, or iscsid is answered."""
+    if one_way.both_ends and not any(one.unanswered_s for one in _stretches(one_way).values()):
+        return True
+    socket = one_way.seen.initiator.socket
+    if socket is None:
+        return False
+    # What was under way as it began says nothing of the rest.
+    then, last = socket.samples[len(socket.samples) // 2], socket.samples[-1]
+    return last.sent_bytes > then.sent_bytes or last.received_bytes > then.received_bytes
+
+
+def _nobody_answers(moment: Moment) -> float:
     stretch = _stretches(moment.one_way).get(moment.index)
-    return float(not _logged_out(moment.one_way) and _stall(moment) and stretch is not None and stretch.hears)
+    return float(hangs(moment) or (stretch is not None and stretch.seconds >= _least_s(moment.one_way)))
+
+
+def waiting_seen(one_way: OneWay) -> Iterator[Evidence]:
+    """Yield the requests that are under way of which none ended, and that their connection is well where it is seen."""
+    samples = one_way.seen.disk.samples
+    if samples:
+        value = f"{samples[-1].in_flight}, and none ended in {one_way.seen.elapsed_s:.0f} s"
+        yield Evidence(INITIATOR, "requests under way", value)
+    if is_heard(one_way):
+        yield Evidence(INITIATOR, "connection", "all that was sent is acknowledged")
 
 
 def _seen(one_way: OneWay) -> Iterator[Evidence]:
@@ -88,6 +146,14 @@ def _seen(one_way: OneWay) -> Iterator[Evidence]:
         )
 
 
+def _silence_seen(one_way: OneWay) -> Iterator[Evidence]:
+    yield from _seen(one_way)
+    samples = one_way.seen.disk.samples
+    if samples:
+        most = max(one.in_flight for one in samples)
+        yield Evidence(INITIATOR, "requests under way", f"up to {most}, and nothing arrives for them")
+
+
 BLACK_HOLE = Limiter(
     name="mtu-black-hole", doing="path", stage=STOPPED, claim=_black_hole, evidence=_seen,
     subject=lambda _: "packets of the full size that vanish on the path (an MTU black hole)",
@@ -98,5 +164,11 @@ BLOCKED = Limiter(
     subject=lambda _: "a blocked session: nothing is acknowledged",
     advice=lambda _: "look at the path and the target first: `fabtune show`, `fabtune stuck`",
 )  # fmt: skip
+NOBODY_ANSWERS = Limiter(
+    name="cannot-tell-silence", stage=STOPPED, order=4, claim=_nobody_answers, evidence=_silence_seen,
+    subject=lambda _: "the target, which does not answer, or the path back from it",
+    among=("target-disk", "target-cpu", "blocked-session"),
+    advice=BLOCKED.advice,
+)  # fmt: skip
 
-LIMITERS = (BLACK_HOLE, BLOCKED)
+LIMITERS = (BLACK_HOLE, BLOCKED, NOBODY_ANSWERS)
