@@ -103,6 +103,27 @@ def test_what_writes_a_part_of_it_again_or_only_a_part_of_it_completes_no_apply(
     assert not any(interrupted in one.device for one in said(host))
 
 
+def test_what_a_boot_writes_again_is_completed_by_the_next_boot(host: Path) -> None:
+    """After a power cut within a boot's apply --again, verify named that one for ever, with every value in force."""
+    file = host.parent / "mine.toml"
+    file.write_text(_MORE)
+    assert main(["apply", str(file), *_PATH]) in (0, 4)
+    named = 0
+    for step in range(2, 8):
+        for again in ("killed", "whole"):
+            hosttree.put(
+                host / "proc/sys/kernel/random/boot_id", f"{step}{len(again)}111111-2222-3333-4444-555555555555"
+            )
+            hosttree.put(host / "proc/sys" / _IDLE, "1")
+            hosttree.put(host / "proc/sys" / _PROBING, "0")
+            if again == "killed":
+                assert in_child(lambda: main(["apply", "--again"]), f"kill:{step}") in (0, -signal.SIGKILL)
+                named += any(one.tunable == "apply" for one in said(host))
+        assert main(["apply", "--again"]) == 0
+        assert [one for one in said(host) if one.tunable == "apply" or one.drifted] == [], step
+    assert named > 1
+
+
 def test_an_apply_that_wants_less_by_now_does_not_complete_what_was_interrupted(host: Path) -> None:
     assert killed(host, TWO, 6)
     write(host, "some", {"tcp.sack": False})

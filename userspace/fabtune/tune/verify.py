@@ -230,13 +230,15 @@ def _on_trial(asked: list[Transaction]) -> list[Drift]:
 
 def _completes(later: Transaction, one: Transaction) -> bool:
     """Tell whether `later` is a whole apply, still in force, of all that `one` was to write."""
-    # What a killed apply was still to write is not known: who wants less, or is no apply by its kind, completes none.
     written = {step.value for step in one.open_steps if not (step.disturbed or step.empty)}
+    # What a killed apply was still to write is not known: who wants less, or is no apply by its kind, completes none.
+    whole = not (later.header.written_for or later.header.on_trial) and (later.header.whole or bool(written))
+    # What a killed boot or guard was still to write again stands in the apply that it is of, and is looked at there.
+    again = bool(one.header.written_for) and later.root == one.root
     return (
         later.name > one.name
         and later.state == IN_FORCE
-        and not (later.header.written_for or later.header.on_trial)
-        and (later.header.whole or bool(written))
+        and (whole or again)
         and {step.value for step in later.open_steps} >= written
         and (later.profile, later.header.netns) == (one.profile, one.header.netns)
         and set(later.header.roles) >= set(one.header.roles)
