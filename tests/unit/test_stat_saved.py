@@ -14,6 +14,7 @@ from fabtune.cli.main import main
 from fabtune.host import tree
 from fabtune.stat import load, parse, text_snapshot
 
+USERSPACE = str(Path(__file__).resolve().parents[2] / "userspace")
 MPATH = "mpath-36001405\n"
 
 
@@ -114,7 +115,7 @@ def test_a_reading_is_saved_in_the_encoding_that_it_is_read_in(tmp_path: Path) -
         f"text_snapshot.__defaults__ = (pathlib.Path({str(tmp_path / 'fabstat')!r}),); "
         f"raise SystemExit(main(['stat', '--save', {str(kept)!r}]))"
     )
-    where = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    where = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": USERSPACE}
     done = subprocess.run([sys.executable, "-c", script], env=where, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "st\u00f6r" in kept.read_text("utf-8")

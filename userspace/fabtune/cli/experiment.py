@@ -47,7 +47,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if args.dry_run:
         if args.resume:
             runs = batch.to_measure(runs, resume=True, progress=progress.for_stderr())
-        return _show_plan(runs, args)
+        return _show_plan(every[0].clock, runs, args)
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     with measuring.only_run_in(out):
@@ -135,7 +135,7 @@ def _code(verdicts: list[JudgedExpectation]) -> ExitCode:
     return ExitCode.CANNOT_TELL if any(one.holds is None and one.measured for one in verdicts) else ExitCode.DONE
 
 
-def _show_plan(runs: list[batch.Run], args: argparse.Namespace) -> int:
+def _show_plan(clock: str, runs: list[batch.Run], args: argparse.Namespace) -> int:
     if args.json:
         table.print_json(
             {"runs": [{"combination": one.combination.factors, "seed": one.settings.seed} for one in runs]}
@@ -148,8 +148,7 @@ def _show_plan(runs: list[batch.Run], args: argparse.Namespace) -> int:
     else:
         seconds = len(runs) * batch.EXPECTED_RUN_S / (args.jobs or at_once.guests_at_once())
         where = "on this machine"
-    clock = f" ({runs[0].clock} clock)" if runs else ""
-    print(f"{counted(len(runs), 'run')}, about {seconds / 60:.0f} minutes {where}{clock}", file=sys.stderr)
+    print(f"{counted(len(runs), 'run')}, about {seconds / 60:.0f} minutes {where} ({clock} clock)", file=sys.stderr)
     return ExitCode.DONE
 
 
