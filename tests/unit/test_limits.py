@@ -237,6 +237,19 @@ def test_a_load_on_a_disk_of_no_session_is_measured_without_a_look(monkeypatch: 
     assert looking.limits(None, None) == ()
 
 
+@pytest.mark.parametrize("seconds", [[17.5, 17.6], [15.2, 17.5, 18.1]])
+def test_of_a_look_that_has_seen_little_of_the_measured_part_nothing_is_said(
+    seconds: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy host the first sample came when the look was to end: nothing moved in no time, a blocked session."""
+    looking, look = _looking(monkeypatch, seconds)
+    looking.start(12.0)
+    for _ in seconds[1:]:
+        looking.sample()
+    assert looking.limits(25e6, None, Span(12.0, 18.0)) == ()
+    assert look.asked[-1] == "give up"
+
+
 def test_a_look_that_fails_fails_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     looking, look = _looking(monkeypatch, [12.1, 12.5])
 

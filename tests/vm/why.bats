@@ -120,7 +120,7 @@ planned() {
 @test "locked: a run's record says it, and so does its report" {
 	[ -e "/dev/$DISK" ]
 	run -0 --separate-stderr fabtune measure xdd --on "/dev/$DISK" --set op=read --set block_bytes=256KiB --set queue_depth=32 \
-		--runtime 6s --ramp 2s --rtt 100ms --rate 50mbit --out runs
+		--runtime 15s --ramp 2s --rtt 100ms --rate 50mbit --out runs
 	echo "$output"
 	[[ $output == *"by the initiator's locked receive window"* ]]
 	run -0 fabtune report runs

@@ -17,6 +17,8 @@ from fabtune.why.summing_up import limits_of, with_rate
 
 # The share of a look that must lie in the measured part for its verdict to be of that part.
 _INSIDE = 0.8
+# The share of the measured part that must have been looked at: on a busy host a look may begin when that nearly ends.
+_ENOUGH = 0.5
 # Of more disks at once each sample would take its time from the load.
 _MOST_DISKS = 8
 
@@ -58,7 +60,7 @@ class LoadLook:
                 self._begun, self._first_s = True, now_s
             self._look.sample()
             self._last_s = now_s
-            if now_s >= self._from_s + self._length_s:
+            if now_s >= self._from_s + self._length_s and now_s > self._first_s:
                 self._look.stop()
                 self._stopped = True
         except (FabtuneError, OSError):
@@ -76,13 +78,13 @@ class LoadLook:
         """Return what limited the load, after its end; `rate_bytes_per_s` is the line's rate where it was told.
 
         `readings` are fabstat's of the measured part, and `part` is when that was.  Of a load of which something else
-        was looked at, as of one that begins late after its start, nothing is said.
+        was looked at, as of one that begins late after its start, or too little of it, nothing is said.
         """
         if self._begun:
             self.sample()
         if not self._begun or self._look is None:
             return ()
-        if part and self._seen_of(part) < _INSIDE * (self._last_s - self._first_s):
+        if not self._is_of(part):
             self.give_up()
             return ()
         first, last = (parse(readings.before), parse(readings.after)) if readings else (None, None)
@@ -95,9 +97,13 @@ class LoadLook:
             return ()
         return tuple(one for disk in seen for one in limits_of(with_rate(disk, rate_bytes_per_s)))
 
-    def _seen_of(self, part: Span) -> float:
-        """Return how many seconds of `part` were looked at."""
-        return min(self._last_s, part.end_s) - max(self._first_s, part.begin_s)
+    def _is_of(self, part: Span | None) -> bool:
+        """Tell whether the look was of the measured `part`, as far as that is known, and of enough of it."""
+        looked_s = self._last_s - self._first_s
+        if part is None:
+            return looked_s > 0
+        seen_s = min(self._last_s, part.end_s) - max(self._first_s, part.begin_s)
+        return seen_s > 0 and seen_s >= _INSIDE * looked_s and seen_s >= _ENOUGH * (part.end_s - part.begin_s)
 
 
 def _begun(disk: str | None, target_netns: str | None) -> Look | None:
