@@ -259,7 +259,8 @@ def test_verify_says_that_a_login_failed_where_that_is_known(host: Path) -> None
         assert [one.tunable for one in found] == ["session"] and expected in found[0].note
 
 
-def test_another_process_at_work_keeps_its_own_logout(host: Path) -> None:
+def test_another_process_at_work_keeps_its_own_logout(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "_LOCK_WAIT_S", 0)
     away = owe(host, "1")
     with journal.locked():
         owed.settle("boot")
