@@ -91,12 +91,12 @@ header_digest() {
 	target_takes None
 	writer_starts
 	started=$(since_iscsid)
+	refused=$(refused_logins)
 	fabtune apply "$REFUSED" --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
 	until_true "[ \$(cat $SESSION/state) != LOGGED_IN ]"
 	until_true '[ "$(since_iscsid)" != "$started" ] && [ -n "$(since_iscsid)" ]'
-	# Time for a login or two that the target refuses.
-	sleep 4
+	until_true '[ "$(refused_logins)" -gt "$refused" ]'
 	kill -9 $victim
 	wait $victim || true
 	[ "$(cat $SESSION/state)" != LOGGED_IN ]

@@ -152,10 +152,12 @@ states() {
 	echo 17 > "$depth"
 	echo None > "${TPG[0]}/param/HeaderDigest"
 	busy
+	refused=$(refused_logins)
 	fabtune apply "$REFUSED" --role initiator --reconnect >/dev/null 2>&1 3>&- 4>&- &
 	victim=$!
 	until_true '[[ "$(states)" == *FAILED* ]]'
-	sleep 5
+	# Each session's, if not both of one's.
+	until_true '[ "$(refused_logins)" -ge $((refused + 2)) ]'
 	kill -9 $victim
 	wait $victim || true
 	echo "before: $(states)"

@@ -19,3 +19,8 @@ carries() {
 	sleep 1
 	[ $((512 * ($(moved) - begun) * 1000 / (($(date +%s%N) - began_ns) / 1000000))) -gt "$1" ]
 }
+
+# refused_logins: how many logins the LIO targets of this guest have refused.
+refused_logins() {
+	cat /sys/kernel/config/target/iscsi/iqn.*/fabric_statistics/iscsi_login_stats/*_fails | awk '{ sum += $1 } END { print sum + 0 }'
+}
