@@ -164,6 +164,46 @@ damage_another_record() {
 	diff before after
 }
 
+# states FILE: what `fabtune revert --json` says in FILE of each value, one a line.
+states() {
+	python3 -c 'if True:
+		import json, sys
+		for one in json.load(open(sys.argv[1]))["steps"]:
+			print(one["tunable"], one["identity"], one["old"], one["wrote"], one["found"], one["state"])' "$1"
+}
+
+@test "a dry run says what the revert after it makes of each value, and leaves host and journal as they are" {
+	profile mine iscsi.cmds_max 256 net.netdev_max_backlog 4321 block.rq_affinity 2
+	all_values > first
+	backlog=$(sysctl -n net.core.netdev_max_backlog)
+	fabtune apply "$PWD/mine.toml" --role initiator || [ $? -eq 4 ]
+	sysctl -w net.core.netdev_max_backlog=777
+	all_values > before
+	(cd /var/lib/fabtune && find . -type f -exec sha256sum {} + | sort) > journal_before
+	run -0 fabtune revert --dry-run
+	echo "$output"
+	[[ "$output" == *"1 left alone"*"to go back; nothing was written"* ]]
+	[[ "$output" == *"would end with exit code 3"* ]]
+	run -0 fabtune revert --dry-run --force
+	echo "$output"
+	[[ "$output" != *"left alone"* ]]
+	fabtune revert --dry-run --json > said
+	all_values > after
+	diff before after
+	(cd /var/lib/fabtune && find . -type f -exec sha256sum {} + | sort) > journal_after
+	diff journal_before journal_after
+	[ "$(fabtune history --json | grep -c '"state": "in force"')" -eq 1 ]
+	fabtune revert --json > really || [ $? -eq 3 ]
+	states said > foretold
+	states really > found
+	diff foretold found
+	[ "$(sysctl -n net.core.netdev_max_backlog)" -eq 777 ]
+	fabtune revert --force || [ $? -eq 4 ]
+	[ "$(sysctl -n net.core.netdev_max_backlog)" = "$backlog" ]
+	all_values > last
+	diff first last
+}
+
 # killed_at_login HOW: re-logs in and dies at the login, before it or (HOW = after) when it is done.
 killed_at_login() {
 	profile mine iscsi.cmds_max 256

@@ -6,10 +6,12 @@ name.  Values cross this border as the native text the kernel or tool shows, so 
 journal keeps is exactly what has to go back.
 """
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from fabtune.errors import FabtuneError
 from fabtune.host import tree
@@ -55,9 +57,55 @@ def without_remark(name: str, value: str) -> str:
 
 
 @cache
-def get(name: str) -> Backend:
-    """Return the backend called `name`, imported on first use."""
+def _imported(name: str) -> Backend:
     return cast(Backend, importlib.import_module(f"fabtune.backends.{name}").BACKEND)
+
+
+def get(name: str) -> Backend:
+    """Return the backend called `name`, imported on first use; within `nothing_written` one that writes nothing."""
+    return _imported(name) if _unwritten is None else _Unwritten(name, _imported(name), _unwritten)
+
+
+# What would have been written, by backend, scope, place and key.
+_Kept = dict[tuple[str, str, str, str], str]
+_unwritten: _Kept | None = None
+
+
+def _places(device: Device) -> list[str]:
+    """Return where `device` is, the surest first: another identity may lead to the same directory of the kernel's."""
+    directory = device.where.get("directory", "")
+    return [*([directory] if directory.startswith("/") else []), device.identity]
+
+
+class _Unwritten:
+    """A backend whose writes are seen by who reads through one of its kind, and by nobody else."""
+
+    def __init__(self, name: str, backend: Backend, kept: _Kept) -> None:
+        self._name, self._backend, self._kept = name, backend, kept
+
+    def read(self, device: Device, key: str) -> str:
+        kept = self._kept.get((self._name, device.scope, _places(device)[0], key))
+        return self._backend.read(device, key) if kept is None else kept
+
+    def write(self, device: Device, key: str, value: str) -> None:
+        self._kept |= {(self._name, device.scope, place, key): value for place in _places(device)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+@contextlib.contextmanager
+def nothing_written() -> Iterator[None]:
+    """Let no backend write within the block: what would be written is what is read from then on, up to its end.
+
+    So whoever decides by what he reads decides as if he had written, and the host stays as it is.
+    """
+    global _unwritten
+    before, _unwritten = _unwritten, {}
+    try:
+        yield
+    finally:
+        _unwritten = before
 
 
 def limit(name: str, device: Device, key: str) -> int | None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Prints plans, results, drift, reverts and history: tables for people, JSON for programs."""
+"""Prints plans, results, drift and history: tables for people, JSON for programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fabtune.catalog.tunable import EFFECTS
-from fabtune.cli.table import number, one_line, paragraph, print_json, rate, table, text_below
+from fabtune.cli.table import number, paragraph, print_json, rate, table
 from fabtune.host import targets
 from fabtune.model.units import counted
 from fabtune.tune.missing import unseen
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from fabtune.tune.memory import MemoryCost
     from fabtune.tune.pending import Pending
     from fabtune.tune.reconnect import Forecast, Reconnected
-    from fabtune.tune.undo import Report
     from fabtune.tune.verify import Drift
 
 _STATE_WORDS = {
@@ -119,14 +118,15 @@ def show_plan(plan: Plan, told: PlanTold, as_json: bool, everything: bool) -> No
         ", ".join([f"{len(plan.changes)} to change", *(f"{count} {words}" for words, count in counts.items() if count)])
     )
     if told.reconnect:
-        paragraph(_reconnect_in_words(told.reconnect))
+        paragraph(reconnect_in_words(told.reconnect))
     paragraph(
         f"memory in the worst case: {cost.total_bytes / 2**20:.0f} MiB for "
         f"{counted(cost.sessions, 'session')}, {100 * cost.fraction_of_host:.1f} % of this host's"
     )
 
 
-def _reconnect_in_words(told: "Forecast") -> str:
+def reconnect_in_words(told: "Forecast") -> str:
+    """Return what --reconnect would do here."""
     if told.why_not:
         return f"--reconnect is not possible here: {told.why_not}"
     return (
@@ -154,13 +154,15 @@ def _plan_row(row: Row) -> tuple[str, ...]:
     return row.tunable.name, device, number(row.now, unit), number(row.wanted, unit), why, effect
 
 
-def _pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
+def pending_json(pending: "Sequence[Pending]") -> list[dict[str, str]]:
+    """Return what is still to do with stable keys."""
     return [
         {"action": one.action, "identity": one.identity, "label": one.label, "reason": one.reason} for one in pending
     ]
 
 
-def _show_pending(pending: "Sequence[Pending]") -> None:
+def show_pending(pending: "Sequence[Pending]", when: str = "still to do") -> None:
+    """Print what is to be done, and `when`."""
     words = {"reconnect": "needs a re-login", "relogin": "needs a re-login",
              "target-relogin": "must log in again from its own host",
              "srp-relogin": "needs a re-login", "leave": "is not written yet",
@@ -173,10 +175,11 @@ def _show_pending(pending: "Sequence[Pending]") -> None:
         if one.action == "reconnect" and not one.reason:
             what += ", or a new connection in place (--reconnect)"
         few = f" for {' and '.join(one.values)}" if one.action == "relogin" and 0 < len(one.values) < 4 else ""
-        paragraph(f"still to do: {one.label} {what}{few}" + (f" ({one.reason})" if one.reason else ""))
+        paragraph(f"{when}: {one.label} {what}{few}" + (f" ({one.reason})" if one.reason else ""))
 
 
-def _show_reconnected(found: "Sequence[Reconnected]") -> None:
+def show_reconnected(found: "Sequence[Reconnected]") -> None:
+    """Print which sessions have new connections."""
     for one in found:
         paragraph(f"connected anew in place: {one.label}, its requests waited at most {one.pause_s:.1f} s")
 
@@ -213,7 +216,7 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
                 "unsupported": [row.as_json() for row in _impossible(plan)],
                 "relogged": result.relogged,
                 "reconnected": [one.as_json() for one in result.reconnected],
-                "pending": _pending_json(result.pending),
+                "pending": pending_json(result.pending),
             }
         )
         return
@@ -229,10 +232,10 @@ def show_result(plan: Plan, result: "Result", as_json: bool) -> None:
         print(f"{counted(len(result.written), 'value')} written as transaction {result.transaction}")
     else:
         print("nothing to change")
-    _show_reconnected(result.reconnected)
+    show_reconnected(result.reconnected)
     for label in result.relogged:
         paragraph(f"logged in again: {label}")
-    _show_pending(result.pending)
+    show_pending(result.pending)
 
 
 def show_again(found: "Restored", as_json: bool) -> None:
@@ -281,38 +284,6 @@ def show_drift(drifts: "Sequence[Drift]", as_json: bool) -> None:
         + (f", {undecided} not decided" if undecided else "")
         + (f", {logins} waiting for a new login" if logins else "")
     )
-
-
-def show_revert(report: "Report", as_json: bool) -> None:
-    """Print what revert did."""
-    if as_json:
-        steps = [one.as_json() for one in report.outcomes]
-        pending = _pending_json(report.pending)
-        again = [one.as_json() for one in report.reconnected]
-        print_json(
-            {"steps": steps, "relogged": report.relogged, "reconnected": again, "brought_up": report.brought_up,
-             "pending": pending,
-             "problems": report.problems}
-        )  # fmt: skip
-        return
-    for problem in report.problems:
-        paragraph(problem)
-    counts: dict[str, int] = {}
-    for outcome in report.outcomes:
-        counts[str(outcome.state)] = counts.get(str(outcome.state), 0) + 1
-        if outcome.note:
-            step = outcome.step
-            values = [("old", step.old), ("wrote", step.wrote), ("found", outcome.found)]
-            paragraph(f"{outcome.state}: {step.tunable} of {step.device.label}")
-            text_below(", ".join(f"{word} {one_line(value)}" for word, value in values if value is not None))
-            text_below(outcome.note)
-    paragraph(", ".join(f"{count} {state}" for state, count in sorted(counts.items())) or "nothing to take back")
-    _show_reconnected(report.reconnected)
-    for label in report.brought_up:
-        paragraph(f"{label} was down since a reconnect, and is back with the values of its record")
-    for label in report.relogged:
-        paragraph(f"logged in again: {label}")
-    _show_pending(report.pending)
 
 
 def show_confirmed(found: "Sequence[Transaction]", as_json: bool) -> None:

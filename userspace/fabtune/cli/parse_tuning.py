@@ -252,3 +252,6 @@ def _revert(parser: argparse.ArgumentParser) -> None:
         "boot does (both run by themselves)",
     )
     _add_end_sessions(parser, "restore")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="only show what would become of each value, and why; writes nothing"
+    )

@@ -40,7 +40,9 @@ STDIO = Path("-")
 _IN_A_PLAN = ("PROFILE", "--role", "--netns", "--rtt", "--rate", "--set", "--scope")
 _LEAVE = ("--reconnect", "--allow-relogin", "--end-sessions")
 _NOT_AGAIN = (*_IN_A_PLAN, "--plan", "--persist", *_LEAVE, "--dry-run", "--confirm-within", "--note")
-_NOT_UNCONFIRMED = ("PROFILE", "--transaction", "--role", "--netns", "--force", *_LEAVE)
+_NOT_UNCONFIRMED = ("PROFILE", "--transaction", "--role", "--netns", "--force", *_LEAVE, "--dry-run")
+# What sessions make of it nobody knows before.
+_NOT_DRY = ("--reconnect", "--allow-relogin")
 # What a plan is made from beside its profile.
 _OF_A_PLAN = ("--rtt", "--rate", "--set", "--scope", "--only", "--estimated")
 # How long `plan --from why` looks.
@@ -243,6 +245,7 @@ def run_verify(args: argparse.Namespace) -> int:
 
 def run_revert(args: argparse.Namespace) -> int:
     """Take back what apply wrote; exit 3 when a value is somebody else's now, 4 when a re-login is due."""
+    from fabtune.cli import revert_output
     from fabtune.tune import watcher
     from fabtune.tune.undo import undo
 
@@ -252,6 +255,8 @@ def run_revert(args: argparse.Namespace) -> int:
                 f"revert: --unconfirmed takes back what nobody confirmed; it cannot be combined with {option}"
             )
         return (watcher.at_boot if args.unconfirmed == "once" else watcher.watch)(console.say)
+    if args.dry_run:
+        return _show_would_revert(args)
     check_namespace(args.netns)
     report = undo(
         args.profile,
@@ -263,8 +268,27 @@ def run_revert(args: argparse.Namespace) -> int:
         console.say,
     )
     with console.reader_may_leave():
-        output.show_revert(report, as_json=args.json)
+        revert_output.show_revert(report, as_json=args.json)
     return report.exit_code
+
+
+def _show_would_revert(args: argparse.Namespace) -> int:
+    """Show what a revert would do; nothing is written."""
+    from fabtune.cli import revert_output
+    from fabtune.tune.would_revert import would_revert
+
+    if option := first_given(args, *_NOT_DRY):
+        raise InputError(
+            "revert: --dry-run tells whose re-login or new connection would be due; it cannot be combined with "
+            f"{option}"
+        )
+    check_namespace(args.netns)
+    found = would_revert(args.profile, args.transaction, args.role, args.netns, args.force, args.end_sessions)
+    if found.busy:
+        console.say(f"{found.busy}; what is shown here may be otherwise then")
+    with console.reader_may_leave():
+        revert_output.show_would_revert(found, as_json=args.json)
+    return ExitCode.DONE
 
 
 def run_confirm(args: argparse.Namespace) -> int:

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from fabtune import backends
+from fabtune.errors import FabtuneError
 from fabtune.facts.early_boot import Initramfs, every_initramfs
 from fabtune.host import tree
 from fabtune.tune.pending import INITRAMFS, Pending
@@ -48,8 +50,23 @@ def _is_file(step: Step) -> bool:
 
 def _is_there(step: Step) -> bool:
     """Tell whether the file has all that `step` wanted of it: another profile wants it as well."""
-    now = tree.read_text(tree.ROOT / step.key) or ""
-    return set((step.share or step.holds or step.wrote).splitlines()) <= set(now.splitlines())
+    return _has_all(step, _text(step))
+
+
+def _text(step: Step) -> str:
+    try:
+        return backends.get(step.backend).read(step.device, step.key)
+    except FabtuneError:
+        # What is no plain file any more may still lead to one.
+        return _on_disk(step)
+
+
+def _on_disk(step: Step) -> str:
+    return tree.read_text(tree.ROOT / step.key) or ""
+
+
+def _has_all(step: Step, text: str) -> bool:
+    return set((step.share or step.holds or step.wrote).splitlines()) <= set(text.splitlines())
 
 
 def _since_s(step: Step, transaction: Transaction, everything: Sequence[Transaction]) -> float:
@@ -80,6 +97,9 @@ def _ended_s(transaction: Transaction) -> float:
 
 def _changed_s(step: Step) -> float:
     """Return when the file of `step` went or changed, at the latest: that is a change of its directory."""
+    if _has_all(step, _on_disk(step)):
+        # It is only going to.
+        return math.inf
     for place in Path(step.key).parents:
         try:
             return (tree.ROOT / place).stat().st_mtime

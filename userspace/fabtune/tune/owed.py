@@ -11,6 +11,7 @@ from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host import iscsid
 from fabtune.host.sessions import Session, called, live_sessions
+from fabtune.model.device import Device
 from fabtune.tune import carry, depth_held, journal, relogin, signals, successor
 from fabtune.tune.lines import KeptLine, Logout
 from fabtune.tune.pending import Pending
@@ -138,6 +139,16 @@ def let_disks_go(boot_id: str) -> None:
                 if not carry.give_depths_back(one.kept, session):
                     with relogin.journalled() as log:
                         successor.note_let_go(session, log)
+
+
+def held_depths(transactions: Sequence[Transaction], boot_id: str) -> list[tuple[Device, str]]:
+    """Return the disks that `let_disks_go` would give their depth, each with that."""
+    return [
+        (disk, was)
+        for one, session in _owed_values(transactions, boot_id)
+        for place, disk in (carry.disks_by_place(session) if session else {}).items()
+        if (was := depth_held.depth_before(one.kept.get(place, {}), disk, transactions))
+    ]
 
 
 def let_leftovers_go() -> None:

@@ -31,7 +31,7 @@ from fabtune.tune.successor import Log
 # one session after the other.
 _START_S, _ROUND_TRIPS = 1.2, 8
 # iscsi_tcp waits this long before it connects again where a record says nothing (RFC 7143, 13.15).
-_TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
+TIME2WAIT_KEY, _TIME2WAIT_S = "node.session.iscsi.DefaultTime2Wait", 2
 _PORTAL_WAIT_S = 3.0
 # Sessions that are not back by then, beyond what was foretold, will not come back by themselves.
 GRACE_S = 20.0
@@ -80,9 +80,13 @@ def forecast(plan: Plan, sessions: Sequence[Session]) -> Forecast | None:
     asked = any(row.tunable.effect in (RECONNECT, "new-connections") for row in plan.changes)
     if not (asked and sessions and ROLES[0] in plan.roles):
         return None
-    waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == _TIME2WAIT_KEY and row.device}
+    waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == TIME2WAIT_KEY and row.device}
+    return foretold(sessions, waits_s, longest_pause_s(sessions, {}))
+
+
+def foretold(sessions: Sequence[Session], waits_s: Mapping[str, str | None], back_s: float) -> Forecast:
+    """Return what a reconnect of `sessions` would do here; the rest is as for `longest_pause_s` and `why_not`."""
     pause_s = longest_pause_s(sessions, waits_s)
-    back_s = longest_pause_s(sessions, {})
     reasons = (_why_fails_first(one, pause_s, back_s) for one in sessions)
     return Forecast(len(sessions), pause_s, _why_not_by(iscsid.running()) or next(filter(None, reasons), ""))
 
@@ -96,7 +100,7 @@ def longest_pause_s(sessions: Sequence[Session], waits_s: Mapping[str, str | Non
     ends = Connections(established(), sessions)
 
     def pause_s(session: Session) -> float:
-        text = waits_s.get(session.identity) or records.get(session.identity, {}).get(_TIME2WAIT_KEY)
+        text = waits_s.get(session.identity) or records.get(session.identity, {}).get(TIME2WAIT_KEY)
         wait_s = tree.whole(text)
         return (_TIME2WAIT_S if wait_s is None else wait_s) + _ROUND_TRIPS * ends.rtt_ms(session) / 1e3
 
@@ -253,7 +257,7 @@ def why_not_for(rows: Iterable[Row], sessions: Sequence[Session]) -> str:
 
     As `why_not`, but that no portal is asked.
     """
-    ours = (row for row in rows if row.tunable.key == _TIME2WAIT_KEY and row.device and row.state == CHANGE)
+    ours = (row for row in rows if row.tunable.key == TIME2WAIT_KEY and row.device and row.state == CHANGE)
     waits_s = {row.device.identity: row.wanted for row in ours if row.device}
     pause_s, back_s = longest_pause_s(sessions, waits_s), longest_pause_s(sessions, _waits_before())
     return _why_not_by(iscsid.running()) or _why_not_all(sessions, pause_s, back_s)
@@ -261,7 +265,7 @@ def why_not_for(rows: Iterable[Row], sessions: Sequence[Session]) -> str:
 
 def _waits_before() -> dict[str, str]:
     """Return the DefaultTime2Wait that each record would go back to, where fabtune has written another one."""
-    steps = [step for one in journal.transactions() for step in one.open_steps if step.key == _TIME2WAIT_KEY]
+    steps = [step for one in journal.transactions() for step in one.open_steps if step.key == TIME2WAIT_KEY]
     return {step.device.identity: step.old for step in reversed(steps)}
 
 

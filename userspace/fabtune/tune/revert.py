@@ -64,16 +64,18 @@ def revert_transaction(
     everything: Sequence[Transaction],
     boot_id: str,
     owing: Callable[[list[StepOutcome]], list[Pending]],
+    tell: Callable[[Transaction, Line], bool] = note_to,
 ) -> list[StepOutcome]:
     """Give back every open step of `transaction`, last first; journal what was done.
 
     `everything` holds the other transactions, in their order.  What `owing` says must happen before the old values
     are felt is journalled before any value is settled: nobody would ask for it again.  A value whose write ends live
     sessions waits for `may_end_sessions`.  A journal that cannot be written (a full disk) does not stop values from
-    going back: a step already given back is recognised by its value.  No exception but those that end the process
-    comes out of here: one value that fails must not keep the others.
+    going back: a step already given back is recognised by its value.  What another transaction is to give back in its
+    place is journalled there by `tell`, which tells whether it was.  No exception but those that end the process comes
+    out of here: one value that fails must not keep the others.
     """
-    return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id, owing).run()
+    return _Revert(transaction, writer, force, may_end_sessions, everything, boot_id, owing, tell).run()
 
 
 @dataclass
@@ -87,6 +89,7 @@ class _Revert:
     everything: Sequence[Transaction]
     boot_id: str
     owing: Callable[[list[StepOutcome]], list[Pending]]
+    tell: Callable[[Transaction, Line], bool]
     outcomes: dict[int, StepOutcome] = field(default_factory=dict)
     # What each value was read as when it had been written back: a device may round it.
     made: dict[int, str] = field(default_factory=dict)
@@ -278,7 +281,7 @@ class _Revert:
             return StepOutcome(step, Outcome.ALREADY, note="created again since, with its own value")
         else:
             return StepOutcome(step, Outcome.FOREIGN, note=f"changed by somebody else before {whose} wrote it")
-        if line and not note_to(heir, line):
+        if line and not self.tell(heir, line):
             return StepOutcome(step, Outcome.FAILED, note=f"{whose} still wants it, and the journal cannot be written")
         self.heirs[step.number] = heir
         return StepOutcome(step, Outcome.PASSED_ON, note=f"stays: {whose} still wants it, and gives the old value back")
@@ -309,7 +312,7 @@ class _Revert:
                 InheritLine(one.number, old, one.holds or one.wrote),
                 HoldsLine(one.number, text),
             )
-            if (old, text) != (one.old, one.holds or one.wrote) and not all(note_to(other, line) for line in lines):
+            if (old, text) != (one.old, one.holds or one.wrote) and not all(self.tell(other, line) for line in lines):
                 return StepOutcome(step, Outcome.FAILED, found, "the journal cannot be written")
             old = text
         if found != text:

@@ -19,7 +19,7 @@ from fabtune.tune.pending import SAVED, Pending
 from fabtune.tune.transaction import Step
 
 _KEEPER = "saveconfig"
-_AND_SAVED = "the target's saved configuration had it too, and has the old value again"
+AND_SAVED = "the target's saved configuration had it too, and has the old value again"
 
 
 def saved_now(tunable: Tunable, device: Device) -> str | None:
@@ -53,7 +53,7 @@ def given_back(outcome: StepOutcome, force: bool) -> StepOutcome:
     except FabtuneError as error:
         why = f"the next boot may bring it again from the target's saved configuration: {error}"
         return replace(outcome, state=outcome.state if force else Outcome.FAILED, note=why)
-    return replace(outcome, note=f"{outcome.note}; {_AND_SAVED}" if outcome.note else _AND_SAVED)
+    return replace(outcome, note=f"{outcome.note}; {AND_SAVED}" if outcome.note else AND_SAVED)
 
 
 def still_saved(outcomes: Iterable[StepOutcome], boot_id: str) -> list[Pending]:

@@ -1,120 +1,23 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Revert as the user sees it: which transactions, newest first, and what is left to do afterwards."""
+"""Revert as the user sees it: the values, then the sessions that need them, and what is left to do afterwards."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fabtune.catalog.profile import available
-from fabtune.errors import ExitCode, FabtuneError, InputError
+from fabtune.errors import FabtuneError
 from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, saved_target, signals, taken_down, unpaced
-from fabtune.tune.boot_images import still_packed
+from fabtune.tune import armed, journal, owed, pending, reconnect, relogin, signals, taken_down
 from fabtune.tune.journal import Logout, Transaction, Writer
 from fabtune.tune.lines import Line
 from fabtune.tune.pending import Leave, Pending
-from fabtune.tune.reconnect import Reconnected
-from fabtune.tune.revert import Outcome, StepOutcome, revert_transaction
+from fabtune.tune.revert import StepOutcome, revert_transaction
 from fabtune.tune.signals import Stop
+from fabtune.tune.values_back import Report, ValuesBack, asked_for, due, told_of_damage
 
-
-@dataclass
-class Report:
-    """What revert did to each step, and which sessions still run with the values taken back."""
-
-    outcomes: list[StepOutcome] = field(default_factory=list)
-    pending: list[Pending] = field(default_factory=list)
-    relogged: list[str] = field(default_factory=list)
-    reconnected: list[Reconnected] = field(default_factory=list)
-    # Of these, the sessions that a reconnect had taken down.
-    brought_up: list[str] = field(default_factory=list)
-    # What could not be done beside the values: journals that cannot be read or written, sessions that stay away.
-    problems: list[str] = field(default_factory=list)
-    # By a signal, with something still to do.
-    interrupted: bool = False
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """130 if interrupted, 1 if something failed, 3 if a value is somebody else's, 4 if something is due, else 0.
-
-        Due is a leave, a re-login or a device.
-        """
-        if self.interrupted:
-            return ExitCode.INTERRUPTED
-        states = {outcome.state for outcome in self.outcomes}
-        if Outcome.FAILED in states or self.problems:
-            return ExitCode.FAILED
-        if Outcome.FOREIGN in states:
-            return ExitCode.DRIFT
-        owed = self.pending or {Outcome.HELD, Outcome.WAITING} & states
-        return ExitCode.NEEDS_ACTION if owed else ExitCode.DONE
-
-    def interrupt(self) -> None:
-        """Say that a signal came with something still to do."""
-        if not self.interrupted:
-            self.problems.append("interrupted; `fabtune revert` goes on")
-        self.interrupted = True
-
-
-def _chosen(
-    everything: list[Transaction], profile: str | None, name: str | None, role: str | None, netns: str
-) -> list[Transaction]:
-    # An empty word is no leave to take back everything: a script's variable may have been empty.
-    if name is not None and name not in [transaction.name for transaction in everything]:
-        known = ", ".join(transaction.name for transaction in everything) or "none"
-        raise InputError(f"--transaction {name}: not in the journal; known: {known}")
-    if profile and profile.endswith(".toml"):
-        # `apply ./mine.toml` is journalled as mine.
-        profile = Path(profile).stem
-    applied = sorted({transaction.profile for transaction in everything})
-    if profile is not None and profile not in applied and profile not in available():
-        raise InputError(f"unknown profile '{profile}'; in the journal: {', '.join(applied) or 'none'}")
-    return [
-        transaction
-        for transaction in reversed(everything)
-        if not transaction.closed
-        and (not name or name in (transaction.name, transaction.root))
-        and (not profile or transaction.profile == profile)
-        and (not role or role == "both" or role in transaction.header.roles)
-        and (not netns or transaction.header.netns == netns)
-    ]
-
-
-def _due(transaction: Transaction, boot_id: str, outcomes: list[StepOutcome]) -> list[Pending]:
-    """Return what must happen before the old values are felt; a value that was back already may not be felt yet."""
-    back = [
-        outcome.step
-        for outcome in outcomes
-        if outcome.state == Outcome.RESTORED or (outcome.state == Outcome.ALREADY and outcome.step.boot_id == boot_id)
-    ]
-    # iscsid keeps a session's record: who is still logged in from before the write never had what it wrote.  A new
-    # connection of the same session has today's sysctls and module parameters, and what an earlier transaction
-    # wrote may be in any.
-    record = [step for step in back if step.device.scope == "record" and not (step.ours or step.claim)]
-    waits = [Pending.of(line) for line in transaction.pending if line.boot_id == boot_id]
-    before = {(one.identity, one.sid) for one in waits if not one.reconnected}
-    roles = transaction.header.roles
-    felt = [one for one in pending.needed(record, roles, boot_id) if (one.identity, one.sid) not in before]
-    others = pending.merge(felt, pending.needed([step for step in back if step not in record], roles, boot_id))
-    return pending.merge(others, unpaced.by_undoing(back, roles, transaction.header.netns, boot_id))
-
-
-def _untold(chosen: list[Transaction], outcomes: dict[str, dict[int, StepOutcome]], boot_id: str) -> list[Pending]:
-    """Return which initiators a revert noted as due and, killed, told nobody of.
-
-    It left values open that are back already; a revert that ends marks what it leaves open as waiting.
-    """
-    killed = [
-        one
-        for one in chosen
-        if any(
-            outcome.state == Outcome.ALREADY and not (outcome.step.empty or outcome.step.waiting)
-            for outcome in outcomes.get(one.name, {}).values()
-        )
-    ]
-    return pending.untold(killed, boot_id)
+__all__ = ["Report", "undo"]
 
 
 def undo(
@@ -132,48 +35,31 @@ def undo(
     with journal.locked(), signals.noted() as stop:
         report, host = Report(), this_host()
         everything = journal.transactions()
-        chosen = _chosen(only(everything) if only else everything, profile, name, role, netns)
-        outcomes: dict[str, dict[int, StepOutcome]] = {}
+        chosen = asked_for(only(everything) if only else everything, profile, name, role, netns)
 
-        def take_back(transaction: Transaction, may_end_sessions: bool) -> None:
-            found = _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
-            outcomes[transaction.name] = outcomes.get(transaction.name, {}) | {one.step.number: one for one in found}
-            look(lambda: pending.merge(report.pending, _due(transaction, host.boot_id, found)))
+        def take(transaction: Transaction, may_end_sessions: bool) -> list[StepOutcome]:
+            return _one(transaction, everything, force, may_end_sessions, host.boot_id, report.problems)
 
-        def look(find: Callable[[], list[Pending]]) -> None:
-            # The values have gone back by then, and the report is to say so.
-            try:
-                report.pending = find()
-            except (FabtuneError, OSError) as error:
-                report.problems.append(f"cannot tell which sessions must log in again: {error}")
-
+        values = ValuesBack(chosen, everything, host.boot_id, report, take)
         taken_down.wait_for_start(stop)
         owed.let_disks_go(host.boot_id)
         for transaction in chosen:
             if _stopped(report, stop):
                 break
             progress(f"taking back {transaction.name} ({transaction.profile})")
-            take_back(transaction, False)
-        look(lambda: pending.merge(report.pending, _untold(chosen, outcomes, host.boot_id)))
+            values.take_back(transaction, False)
+        values.look_for_untold()
         report.relogged, missing = owed.bring_all_back(host.boot_id, progress)
-        look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
+        values.look(lambda: pending.merge(pending.still_pending(journal.transactions(), host.boot_id), report.pending))
         _new_connections(report, leave, progress, stop)
         in_the_way = leave.relogin and report.pending
         may_go_on = _log_in_anew(report, progress, stop) if in_the_way else leave.relogin or leave.end_sessions
         # Last what ends a target's sessions, or what they had to log in anew for: they come back to old values alone.
-        for transaction in chosen if may_go_on and not stop.wanted else []:
-            if any(one.state == Outcome.HELD for one in outcomes[transaction.name].values()):
-                take_back(transaction, leave.end_sessions)
-        report.outcomes = [one for found in outcomes.values() for one in found.values()]
-        report.pending += [*missing, *_brought_by_boot(report, chosen, everything, host.boot_id)]
+        if may_go_on and not stop.wanted:
+            values.take_back_held(leave.end_sessions)
+        report.pending += missing
+        values.end()
         return _ended(report)
-
-
-def _brought_by_boot(
-    report: Report, chosen: list[Transaction], everything: list[Transaction], boot_id: str
-) -> list[Pending]:
-    """Return what the next boot may set again of what went back."""
-    return [*still_packed(chosen, everything, boot_id), *saved_target.still_saved(report.outcomes, boot_id)]
 
 
 def _ended(report: Report) -> Report:
@@ -294,7 +180,7 @@ def _one(
     with signals.held_back():
         writer = _writer(transaction, problems)
         try:
-            owing = partial(_due, transaction, boot_id)
+            owing = partial(due, transaction, boot_id)
             return revert_transaction(transaction, writer, force, may_end_sessions, everything, boot_id, owing)
         finally:
             if writer:
@@ -327,10 +213,7 @@ def _unwritten(path: Path, error: OSError) -> str:
 def _writer(transaction: Transaction, problems: list[str]) -> Writer | None:
     """Return the writer of the transaction's file, None with the reason in `problems` where nothing can be added."""
     if transaction.damage:
-        problems.append(
-            f"{transaction.damage}; what followed it is not known, so only what precedes it is taken back: "
-            "compare the values by hand, then move the file out of the journal directory"
-        )
+        problems.append(told_of_damage(transaction))
         return None
     try:
         return _Writer(transaction.path, problems)
