@@ -53,7 +53,7 @@ demo-in-place:
 figures: ## make every table and picture of README and Documentation from Documentation/results/ anew
 	@$(PYTHON) tests/bench/figures.py
 
-check: check-fast check-vm ## all tests, those in guests included; installs what they need
+check: check-fast check-vm ## every part tested, in guests too, what is long in its short form; installs what it needs
 
 check-fast: deps-lab deps-test devtools ## the tests that need no guest, side by side
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit check-static check-host
@@ -89,7 +89,7 @@ check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sp
 fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
 	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
 
-check-full: deps-lab deps-test check-kmod ## unit tests and those inside guests, on every kernel and at full length, and check-ops
+check-full: deps-lab deps-test check-kmod ## unit tests and those inside guests, on every kernel and at full length, and check-ops; hours
 	LENGTH=full $(PYTHON) -m pytest -q tests/unit
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full

@@ -6,6 +6,8 @@ A file says in comments which guests it wants, one line a guest:  # guest: --sui
 The words are options of `fabtune lab run`; where --accel uml does not work, an emulated CPU stands in for it.
 A line `# guest-full: ...` wants a guest in the full run alone,
 and tests may go further there: they find `short` or `full` in $LENGTH.
+The short run keeps to the first guest of a file: what another kernel does otherwise is the full run's to find, which
+builds the images that such guests need.
 Files with the same line `# together: NAME` share a guest in the short run, one after the other, because its start takes
 much of a guest's time: each leaves it as it found it.
 """
@@ -59,7 +61,7 @@ class Job:
 
 
 def jobs_of(file: Path, full: bool, instead: str | None) -> list[Job]:
-    """Return the guests that `file` wants, or the one of `instead`; one that names none is an error."""
+    """Return the guests that `file` wants, the first alone unless `full`, or the one of `instead`; none is an error."""
     if Job(file).on_host:
         return [Job(file)]
     if instead is not None:
@@ -67,7 +69,8 @@ def jobs_of(file: Path, full: bool, instead: str | None) -> list[Job]:
     wanted = re.findall(r"^# guest(-full)?: (.*)$", file.read_text(), re.MULTILINE)
     if not wanted:
         raise SystemExit(f"{file}: no '# guest: ...' line says which guest it runs in")
-    return [Job(file, tuple(shlex.split(words))) for only_full, words in wanted if full or not only_full]
+    kept = wanted if full else [one for one in wanted if not one[0]][:1]
+    return [Job(file, tuple(shlex.split(words))) for _, words in kept]
 
 
 def sharing(jobs: list[Job]) -> list[Job]:
