@@ -19,7 +19,7 @@ FABTUNE := userspace/bin/fabtune
 # What the package itself runs with, what boots guests, and what the tests need beside them.
 PACKAGES_RUN := python3 python3-attr python3-cattr python3-rich python3-jinja2 python3-markupsafe
 PACKAGES_LAB := qemu-system-x86 mmdebstrap squashfs-tools cpio kmod xz-utils util-linux debian-archive-keyring
-PACKAGES_TEST := ansible-core python3-yaml python3-pytest python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
+PACKAGES_TEST := ansible-core python3-yaml python3-pytest python3-pytest-xdist python3-hypothesis python3-numpy python3-scipy python3-venv mypy shellcheck bats gcc libc6-dev fio \
 	iproute2 iperf3 ethtool procps tshark python3-prometheus-client
 # What judges rules and units.
 PACKAGES_OPS := prometheus systemd
@@ -32,7 +32,7 @@ PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 .DEFAULT_GOAL := help
 BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune \
 	bench-guard bench-told bench-share bench-connection
-.PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit check-host check-vm check-lab \
+.PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
 	lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
 	uninstall-manual clean clean-bpf distclean
@@ -70,10 +70,17 @@ check-static: deps-test devtools ## types, style, floors, dead code, shell scrip
 	git ls-files -z | xargs -0 awk 'FNR == 1 && /^#!.*[\/ ](ba|da|k)?sh( |$$)/ { print FILENAME } { nextfile }' | \
 		xargs shellcheck --severity=warning --exclude=SC2187 userspace/completions/fabtune
 
-check-unit: ## unit tests (pytest)
-	$(PYTHON) -m pytest -q tests/unit
+# A file's tests stay together, as they share what it builds once.
+PYTEST := $(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile
 
-check-host: ## tests of the command line that need neither root nor a guest (bats)
+check-unit: deps-test compiled ## unit tests (pytest), two files at a time
+	$(PYTEST) tests/unit
+
+# Some copy the package: what others compile meanwhile would come and go under them.
+compiled:
+	@$(PYTHON) -m compileall -q userspace
+
+check-host: compiled ## tests of the command line that need neither root nor a guest (bats)
 	bats tests/host
 
 check-vm: deps-lab ## tests of the lab and inside guests, three files at a time
@@ -89,8 +96,8 @@ check-kmod: deps-lab ## compile the module for 5.10 to 7.2 without a warning; sp
 fuzz: deps-test ## 10^6 broken profiles, journals, facts and records behind a guard (CASES=..., SEED=...; out/fuzz/fuzz.json)
 	$(PYTHON) tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED) --out $(OUT)/fuzz
 
-check-full: deps-lab deps-test check-kmod ## unit tests and those inside guests, on every kernel and at full length, and check-ops; hours
-	LENGTH=full $(PYTHON) -m pytest -q tests/unit
+check-full: deps-lab deps-test compiled check-kmod ## unit tests and those inside guests, on every kernel and at full length, and check-ops; hours
+	LENGTH=full $(PYTEST) tests/unit
 	bats tests/lab-full tests/fleet
 	$(PYTHON) tests/vm/run.py --full --out $(OUT)/check-full
 	$(MAKE) --no-print-directory check-ops

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_netns import own_netns
 
 from fabtune import backends
 from fabtune.errors import FabtuneError, InputError, UnsupportedError
@@ -21,20 +22,11 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of one's o
 @pytest.fixture(scope="module")
 def netns() -> Iterator[str]:
     """A namespace with a veth pair, an address and a route."""
-    name = f"fabtune-test-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        for command in (
-            "link add v0 numtxqueues 2 numrxqueues 2 type veth peer name v1",
-            "address add 192.0.2.1/24 dev v0",
-            "link set v0 up",
-            "link set v1 up",
-            "route add 198.51.100.0/24 via 192.0.2.2 rto_min 50ms",
-        ):
-            subprocess.run(["ip", "-n", name, *command.split()], check=True)
+    with own_netns(
+        "link add v0 numtxqueues 2 numrxqueues 2 type veth peer name v1", "address add 192.0.2.1/24 dev v0",
+        "link set v0 up", "link set v1 up", "route add 198.51.100.0/24 via 192.0.2.2 rto_min 50ms",
+    ) as name:  # fmt: skip
         yield name
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 def nic(netns: str) -> Device:

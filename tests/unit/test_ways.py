@@ -4,10 +4,10 @@
 import json
 import os
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
+from own_netns import own_netns
 
 from fabtune.host import iproute, namespaces
 from fabtune.host.sessions import Session
@@ -76,23 +76,17 @@ def test_two_sessions_with_one_portal_leave_by_the_nics_of_their_sockets(
 @pytest.mark.skipif(os.geteuid() != 0, reason="namespaces of one's own need root")
 def test_a_session_leaves_by_the_nic_that_a_rule_for_its_port_says() -> None:
     """Storage has a NIC of its own by a rule for port 3260: the other NIC's rows were the session's."""
-    name = f"fabtune-ways-{os.getpid()}"
-    subprocess.run(["ip", "netns", "add", name], check=True)
-    try:
-        for words in (
-            "link add eth0 type veth peer name far0", "link add eth1 type veth peer name far1", "link set far0 up",
-            "link set far1 up", "link set eth0 up", "link set eth1 up",
-            "address add 10.2.0.101/24 dev eth0", "route add 10.2.0.0/24 dev eth1 table 7",
-            "rule add ipproto tcp dport 3260 table 7", "rule add ipproto tcp sport 3260 table 7",
-        ):  # fmt: skip
-            subprocess.run(["ip", "-n", name, *words.split()], check=True)
+    with own_netns(
+        "link add eth0 type veth peer name far0", "link add eth1 type veth peer name far1", "link set far0 up",
+        "link set far1 up", "link set eth0 up", "link set eth1 up",
+        "address add 10.2.0.101/24 dev eth0", "route add 10.2.0.0/24 dev eth1 table 7",
+        "rule add ipproto tcp dport 3260 table 7", "rule add ipproto tcp sport 3260 table 7",
+    ) as name:  # fmt: skip
         here = _socket()
         there = TcpSocket(here.local, here.remote, 3260, 40000, 20.0, 20.0, 0, 10, 1448, 0, "cubic", 0, 0)
         with namespaces.inside(name):
             assert [ends.nic_of(ends.way_of(*one)) for one in ((here, INITIATOR), (there, TARGET))] == ["eth1"] * 2
             assert ends.nic_of(ends.Way(here.remote, here.local, port="dport 22")) == "eth0"
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 @pytest.mark.usefixtures("asked")
