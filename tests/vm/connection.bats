@@ -3,6 +3,7 @@
 # guest: --suite trixie --clock virtual
 # guest-full: --suite bookworm --clock virtual
 # guest-full: --suite sid --clock virtual
+# together: session
 # Connections of portals get socket options of their own, on both ends and over reconnects, and nothing else does.
 
 bats_require_minimum_version 1.5.0
@@ -11,8 +12,13 @@ KEPT=/sys/fs/bpf/fabtune
 RATE=20000000
 
 setup_file() {
-	python3 -m fabtune.lab.guest up --rtt 10ms --rate 200mbit
+	load stands
+	stands --rtt 10ms --rate 200mbit
 	python3 -m fabtune.lab.guest login
+}
+
+teardown_file() {
+	python3 -m fabtune.lab.guest logout
 }
 
 setup() {

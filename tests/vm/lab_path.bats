@@ -1,13 +1,19 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
+# together: path
 # What the emulated path does to packets beside delaying and losing them: each factor is felt by ping or by TCP.
 
 bats_require_minimum_version 1.5.0
 
 setup_file() {
-	python3 -m fabtune.lab.guest up --rtt 20ms --rate 100mbit --cross cubic
-	nsenter --net=/run/netns/target iperf3 --server --daemon 3>&- 4>&-
+	load stands
+	stands --rtt 20ms --rate 100mbit --cross cubic
+	nsenter --net=/run/netns/target iperf3 --server --daemon --pidfile /run/iperf3.pid 3>&- 4>&-
+}
+
+teardown_file() {
+	xargs -0 kill < /run/iperf3.pid
 }
 
 # path WORDS...: the path of 20 ms and 100 Mb/s, and what WORDS ask for.

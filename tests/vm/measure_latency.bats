@@ -1,11 +1,19 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
+# together: session
 # Latencies as reported, by fabstat and by fio, against every request that the kernel saw, the ends of runs included.
 
 setup_file() {
-	python3 -m fabtune.lab.guest up --rtt 100ms
+	load stands
+	stands --rtt 100ms
 	insmod /fabtune/kmod/fabstat.ko
+}
+
+teardown_file() {
+	rmmod fabstat
+	dmsetup remove_all
+	rmdir /sys/kernel/config/nullb/*/
 }
 
 setup() {

@@ -1,10 +1,12 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
 # guest: --suite trixie --clock virtual
+# together: path
 # The network before the storage: what measure net says of a path whose truth is known.
 
 setup_file() {
-	python3 -m fabtune.lab.guest up --rtt 10ms
+	load stands
+	stands --rtt 10ms
 	ip netns exec target iperf3 --server --daemon
 	export PEER=10.2.0.1
 }
@@ -22,7 +24,7 @@ field() {
 }
 
 @test "round trip, MTU and window-bound TCP are what the path was made to be" {
-	run fabtune measure net --peer $PEER --runtime 2s --windows 64k,0 --streams 1 --json
+	run fabtune measure net --peer $PEER --runtime 1s --windows 64k,0 --streams 1 --json
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "$(field '9.9 < statistics.median(record["round_trips_ms"]) < 10.8')" = True ]
