@@ -28,7 +28,8 @@ def test_clean_deletes_nothing_under_a_build(
     """The half of a root went while the other half was installed."""
     codes = []
 
-    def install(_: object, root: Path) -> None:
+    def install(_: object, root: Path, base: Path | None) -> None:
+        assert base is None
         codes.append(main(["lab", "clean"]))
         assert root.parent.exists() and (lab / "sid-0").exists()
         raise KeyboardInterrupt

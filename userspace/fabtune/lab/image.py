@@ -20,10 +20,14 @@ from fabtune.progress import Progress
 
 # Expected times on 2 cores with a near archive; they only move the progress bar.
 ROOT_EXPECTED_S = 90.0
+MORE_EXPECTED_S = 20.0
 PACK_EXPECTED_S = 20.0
 _NEEDED_BYTES = 5 * 2**30
 # pmem wants its size in whole memory sections.
 _SECTION_BYTES = 128 * 2**20
+# A root becomes another one's: without what its guests leave, and devices, which are made anew.
+_COPY = """bash -o pipefail -c 'tar --directory "$LAB_BASE" --exclude=./dev --exclude=./root/.uml --create . |
+tar --directory "$0" --extract' "$1\""""
 # Drivers that no guest has a device for.
 _UNUSED_DRIVERS = ("drivers/gpu", "drivers/media", "drivers/net/wireless", "sound")
 
@@ -66,11 +70,14 @@ def expected_steps(suite: str) -> list[tuple[str, float]]:
     """Return the steps that `build_image` will run now, with their expected seconds."""
     if find_image(suite) is not None:
         return []
-    return [(_root_step(suite), ROOT_EXPECTED_S), (_pack_step(suite), PACK_EXPECTED_S)]
+    plain, _, more = suite.partition("+")
+    before = expected_steps(plain) if more else []
+    root = (_root_step(suite), MORE_EXPECTED_S if more else ROOT_EXPECTED_S)
+    return [*before, root, (_pack_step(suite), PACK_EXPECTED_S)]
 
 
 def build_image(suite: str, progress: Progress) -> Image:
-    """Return the image of `suite`, building it when the cache has none.
+    """Return the image of `suite`, building it when the cache has none; one with more than its suite begins with that.
 
     Raises InputError for an unknown suite, FabtuneError when the build fails; a failed or
     interrupted build leaves nothing behind.
@@ -79,12 +86,14 @@ def build_image(suite: str, progress: Progress) -> Image:
         image = find_image(suite)
         if image is not None:
             return image
+        plain, _, more = suite.partition("+")
+        base = build_image(plain, progress).root if more else None
         recipe = recipe_for(suite)
         target = cache_dir() / f"{suite}-{recipe.digest}"
         require_space(target.parent, _NEEDED_BYTES, f"building the {suite} image")
         with making(target) as draft:
             with progress.step(_root_step(suite)):
-                install_root(recipe, draft / "root")
+                install_root(recipe, draft / "root", base)
             with progress.step(_pack_step(suite)):
                 _compile_library(draft / "root")
                 release = _strip_kernel_modules(draft / "root")
@@ -117,16 +126,24 @@ def _pack_step(suite: str) -> str:
     return f"packing the {suite} image"
 
 
-def install_root(recipe: Recipe, root: Path) -> None:
-    """Install `recipe` from the host's archive into the directory `root`.  Raises FabtuneError."""
+def install_root(recipe: Recipe, root: Path, base: Path | None = None) -> None:
+    """Install `recipe` from the host's archive into the directory `root`.  Raises FabtuneError.
+
+    With `base`, the root of its plain suite, a copy of that gets what it lacks.
+    """
     archive = apt.host_archive()
+    packages, start = recipe.packages, ["--variant=minbase"]
+    if base is not None:
+        # What is there already would be brought up to date: a second kernel, perhaps.
+        packages = tuple(one for one in packages if one not in recipe_for(recipe.suite).packages)
+        start = ["--variant=custom", f"--setup-hook={_COPY}"]
     # In namespaces of its own, so that an interrupted build leaves neither a mount nor a process.
     # INITRD: a guest boots with our initramfs; without this Debian's own would be made, slowly.
     command: list[str | Path] = [
-        "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "INITRD=No", f"TMPDIR={root.parent}",
+        "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "INITRD=No", f"TMPDIR={root.parent}", f"LAB_BASE={base}",
         require("unshare", "util-linux"), "--mount", "--pid", "--fork", "--kill-child",
-        require("mmdebstrap", "mmdebstrap"), "--mode=root", "--variant=minbase",
-        f"--keyring={archive.keyring}", f"--include={','.join(recipe.packages)}",
+        require("mmdebstrap", "mmdebstrap"), "--mode=root", *start,
+        f"--keyring={archive.keyring}", f"--include={','.join(packages)}",
         "--aptopt=APT::Install-Recommends \"false\"", "--aptopt=Acquire::Languages \"none\"",
         # An archive frozen in the past serves a lab as well; its signatures are checked all the same.
         "--dpkgopt=force-unsafe-io", "--aptopt=Acquire::Check-Valid-Until \"false\"",
