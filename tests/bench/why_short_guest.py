@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """In a guest: runs each case of the short form as it is; what is right or wrong about it goes to a file of its name.
 
-The one argument is the directory of these files.
+why_short_guest.py DIRECTORY [CASE...]        DIRECTORY is that of these files; the cases named are left out
 """
 
 import sys
@@ -14,8 +14,8 @@ from why_short import CASES, known, verdict
 
 
 def main() -> None:
-    """Run all cases, one after the other."""
-    cases = [(case, known(case)) for case in load_cases(CASES)]
+    """Run the cases, one after the other."""
+    cases = [(case, known(case)) for case in load_cases(CASES) if case.name not in sys.argv[2:]]
     bed = Bed()
     for case, told in cases:
         kept = {"lift": "", "settings": {}, **measured(bed, case.settings, case, case.look_s)}
