@@ -34,7 +34,7 @@ BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench
 	bench-guard bench-told bench-share bench-connection
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
-	lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
+	lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
 	uninstall-manual clean clean-bpf distclean
 
 help: ## list the targets, one line each
@@ -53,7 +53,11 @@ demo-in-place:
 figures: ## make every table and picture of README and Documentation from Documentation/results/ anew
 	@$(PYTHON) tests/bench/figures.py
 
-check: check-fast check-vm ## every part tested, in guests too, what is long in its short form; installs what it needs
+# The image is fetched and built beside tests that need none, and no guest waits for it.
+check: deps-lab deps-test devtools ## every part tested, in guests too, what is long in its short form; installs what it needs
+
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit lab-image check-static check-host
+	@$(MAKE) --no-print-directory check-vm
 
 check-fast: deps-lab deps-test devtools ## the tests that need no guest, side by side
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit check-static check-host
@@ -154,6 +158,10 @@ bench-told: deps-lab lab-uml-virtual ## what lint and `fabtune tune` make of 30 
 
 bench-connection: deps-lab ## pacing by connection: storage, another flow of the NIC, four sessions on one line (out/bench/connection.json)
 	$(PYTHON) tests/bench/connection.py --out $(OUT)/bench
+
+# What nearly every guest of check-vm boots from; one that is there costs nothing.
+lab-image: deps-lab
+	@$(FABTUNE) lab build
 
 lab-debug-kernels: deps-lab ## build the kernels with sanitizers, PREEMPT_RT and SCSI built in, once (minutes each)
 	@for kernel in kasan kcsan rt scsi-builtin; do $(FABTUNE) lab build --suite $$kernel || exit 1; done
