@@ -70,6 +70,12 @@ def make(root: Path, sessions: int = 0, tpgs: int = 0) -> Path:
     return root
 
 
+def log_in(root: Path, number: int) -> None:
+    """Let session `number` come to a host that has all sessions below it."""
+    _session(root / "sys", number)
+    _iscsiadm(root, number)
+
+
 def two_of_one_record(root: Path) -> None:
     """Make session 2 the second one of session 1's record (nr_sessions = 2), one path each to the same disk."""
     sys = root / "sys"

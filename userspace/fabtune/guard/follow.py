@@ -4,7 +4,7 @@
 Three plans in one: what the profile wants for the old path shows which values came from it alone (not from --set, nor
 from another profile), the journal which of them are ours, and the plan for the new path what they become.  What the old
 path did not need and the new one does is written where it is nobody's: the kernel's own default, and the profile was
-applied whole.
+applied whole.  What the old path's plan refuses, as what another path's sessions would be held to, is no such thing.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from fabtune.tune.held import holds, in_force
 from fabtune.tune.journal import Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
-from fabtune.tune.plan import PathUnknownError, Plan, Row, has_default
+from fabtune.tune.plan import REFUSED, PathUnknownError, Plan, Row, has_default
 from fabtune.tune.planned_paths import planned_for
 from fabtune.tune.request import plan_for, request
 
@@ -35,13 +35,16 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     locate = Locator(header.netns)
     ours = in_force(journal.transactions())
     needed_then = {(row.tunable.name, row.role) for row in then.changes}
+    refused_then = {place_of(row) for row in then.rows if row.state == REFUSED}
 
     def follows(row: Row) -> bool:
         step = ours.get(place_of(row))
         if step is not None:
             return step.wrote.split() == (wanted_then.get(place_of(row)) or "").split() and holds(step, locate)
         # What was needed and is not ours was left out on purpose, or taken back.
-        if not header.whole or (row.tunable.name, row.role) in needed_then or not has_default(row, facts):
+        if not header.whole or (row.tunable.name, row.role) in needed_then or place_of(row) in refused_then:
+            return False
+        if not has_default(row, facts):
             return False
         # Whoever sets the kernel's own default in a file of his own means it.
         return row.device is None or not persist.what_sets(row.tunable.name, row.device, other_than=row.wanted)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""fabtune guard on a host whose portals lie at several distances: what an apply left alone stays alone."""
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import hosttree
+import pytest
+from test_guard import kinds, looked
+
+from fabtune.backends import record
+from fabtune.cli.main import main
+from fabtune.facts.host_snapshot import HostSnapshot
+from fabtune.guard import rounds
+from fabtune.guard.rounds import Guard
+from fabtune.host import portal_options
+from fabtune.host.portal_options import Options, Portal
+from fabtune.host.sockets import TcpSocket
+
+Connect = Callable[..., None]
+_APPLY = ["apply", "wan", "--role", "initiator", "--rtt", "20ms", "--rate", "100mbit"]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A host with one session, and what gives its connections options."""
+    root = hosttree.make(tmp_path / "root", 1)
+    hosttree.enter(root, monkeypatch)
+    over_tcp(root, 1)
+    monkeypatch.setattr(portal_options, "no_means", lambda: "")
+    monkeypatch.setattr(portal_options, "options_held", lambda _: [])
+    monkeypatch.setattr(portal_options, "tidy", lambda: None)
+    monkeypatch.setattr(HostSnapshot, "elsewhere", {})
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr(rounds, "_REST_S", 0.0)
+    record.BACKEND.forget()
+    yield root
+    record.BACKEND.forget()
+
+
+@pytest.fixture
+def paces(host: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return the pace that each portal's connections are given, by address."""
+    held = defaultdict[str, Options](Options)
+    found: dict[str, int] = {}
+
+    def give(portal: Portal, name: str, value: int | str) -> None:
+        held[portal.address] = replace(held[portal.address], **{name: value})
+        found[portal.address] = held[portal.address].pacing
+
+    monkeypatch.setattr(portal_options, "given", lambda portal: held[portal.address])
+    monkeypatch.setattr(portal_options, "give", give)
+    return found
+
+
+@pytest.fixture
+def connect(host: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
+    """Lets these connections be there, each a portal's number and a round trip in ms; they talk from look to look."""
+    acked = itertools.count()
+
+    def there(*to: tuple[int, float]) -> None:
+        def sockets(*_: object) -> list[TcpSocket]:
+            at = next(acked)
+            ends = [("10.2.0.101", f"10.2.0.{number}", 40000 + number, 3260, rtt_ms) for number, rtt_ms in to]
+            return [TcpSocket(*one, one[-1], 0, 10, 1448, 0, "cubic", 0, 0, acked_bytes=at) for one in ends]
+
+        monkeypatch.setattr(HostSnapshot, "sockets", sockets())
+        monkeypatch.setattr(HostSnapshot, "connections", sockets())
+        monkeypatch.setattr(rounds, "_connections", sockets)
+
+    return there
+
+
+def over_tcp(root: Path, number: int) -> None:
+    for place in ("sys/devices/platform/host{0}/scsi_host/host{0}", "sys/class/scsi_host/host{0}"):
+        hosttree.put(root / place.format(number) / "proc_name", "iscsi_tcp")
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_portal_of_a_farther_site_is_not_paced_by_guard_for_the_rate_that_was_told_of_another(
+    host: Path, paces: dict[str, int], connect: Connect, late: bool
+) -> None:
+    """`apply` refuses it; guard took the farther round trip for a path that moved, and wrote it."""
+    for number in [] if late else [2]:
+        hosttree.log_in(host, number)
+        over_tcp(host, number)
+    connect((1, 20.0), *([] if late else [(2, 90.0)]))
+    assert main(_APPLY) in (0, 4)
+    mine = {"10.2.0.1": 12304942}
+    assert paces == mine
+    if late:
+        hosttree.log_in(host, 2)
+        over_tcp(host, 2)
+        record.BACKEND.forget()
+    connect((1, 20.0), (2, 90.0))
+    told = looked(Guard(heal=True), 6)
+    assert paces == mine and "connection.pacing" not in " ".join(one.text for one in told)
+    # What concerns every connection is for the longest path, as an apply is.
+    assert "followed" in kinds(told)
