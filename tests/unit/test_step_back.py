@@ -21,9 +21,11 @@ from fabtune.errors import FabtuneError
 from fabtune.tune import journal, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
+from fabtune.tune.pending import TARGET_RELOGIN
 
 HOST = "target.example"
 SEEN = View((), (), ())
+_LOGIN = SimpleNamespace(action=TARGET_RELOGIN)
 
 
 class Far:
@@ -134,7 +136,7 @@ def test_who_is_due_for_a_new_connection_since_a_step_went_back_gets_it(
 ) -> None:
     """A step that counted at once may be felt only by new connections when it is gone: fq under BBR."""
     anew: list[str] = []
-    due = SimpleNamespace(reconnected=(), problems=[], outcomes=[], pending=["a login"] if where == "here" else [])
+    due = SimpleNamespace(reconnected=(), problems=[], outcomes=[], pending=[_LOGIN] if where == "here" else [])
     monkeypatch.setattr(taken_back, "undo", lambda *_: due)
     monkeypatch.setattr(TuningStep, "_connect_anew", lambda self: anew.append("anew"))
     far = Far()

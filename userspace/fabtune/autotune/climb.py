@@ -11,7 +11,7 @@ from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, Learnt
 from fabtune.autotune.made import take_back_commands
-from fabtune.autotune.new_connections import NewConnections
+from fabtune.autotune.new_connections import NewConnections, require_none_owed
 from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
@@ -106,12 +106,13 @@ def climb(
     """Tune until the bound, or until nothing is left.  Raises FabtuneError, KeyboardInterrupt, the step taken back.
 
     `interrupted` is called before with the steps that were whole, if any.  CannotTellError where the goal is about
-    times that nothing tells.
+    times that nothing tells, InputError where new connections would bring what somebody else wrote.
     """
     if asked.goal is not Goal.THROUGHPUT:
         check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
+    require_none_owed()
     witness = Witness()
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()

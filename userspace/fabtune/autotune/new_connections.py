@@ -4,20 +4,42 @@
 Where they cannot, as under a multipathd that has requests fail after seconds, such values would be written in vain.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
 from fabtune.autotune.tuned_ends import AT_ONCE
 from fabtune.autotune.wanted import Wanted
+from fabtune.errors import FabtuneError, InputError
+from fabtune.facts.collect import this_host
 from fabtune.host.sessions import live_sessions
-from fabtune.tune import reconnect
+from fabtune.tune import journal, pending, reconnect
+from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
 from fabtune.why.judging import Share
 
 
 def _lost() -> frozenset[int]:
     return frozenset(one.sid for one in live_sessions() if one.state == "FAILED")
+
+
+def require_none_owed() -> None:
+    """Raise InputError where sessions have not felt yet what was written, or taken back, before: a step would bring it.
+
+    Who may not read the journal looks all the same.
+    """
+    owed = list[str]()
+    with contextlib.suppress(FabtuneError):
+        left = pending.still_pending(journal.transactions(), this_host().boot_id)
+        owed = [one.label for one in left if one.action == RECONNECT]
+    if owed:
+        more = f" and {len(owed) - 1} more" * (len(owed) > 1)
+        raise InputError(
+            f"{owed[0]}{more} lacks the new connection by which what an earlier apply or revert wrote is felt; a step "
+            "would bring it, and count what that gains as its own: `fabtune apply PROFILE --reconnect` keeps what was "
+            "applied, `fabtune revert --reconnect` takes it back; then tune again"
+        )
 
 
 @attrs.define

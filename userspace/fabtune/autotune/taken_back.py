@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from fabtune.errors import FabtuneError
-from fabtune.tune.pending import Leave
+from fabtune.tune.pending import RECONNECT, TARGET_RELOGIN, Leave
 from fabtune.tune.undo import Report, undo
 
 # What a value is as it was by, or no longer ours to give back.
@@ -36,8 +36,9 @@ def here(names: Sequence[str], progress: Callable[[str], None]) -> TakenBack:
             left.append(f"{name} is not taken back: {error}; {by_hand}")
             continue
         connected = connected or bool(report.reconnected)
-        # A target of this host owes its initiators' logins, which new connections of theirs bring.
-        due = due or bool(report.pending)
+        # A target of this host owes its initiators' logins, which new connections of theirs bring.  What else is to be
+        # done others have left: a re-login, a reload or a boot no step asks for.
+        due = due or any(one.action in (RECONNECT, TARGET_RELOGIN) for one in report.pending)
         left += [f"{text}; {by_hand}" for text in _not_back(report)]
     return TakenBack(connected, due and not connected, left)
 

@@ -10,7 +10,7 @@ import attrs
 from fabtune.catalog.tunable import ROLES, shipped_catalog
 from fabtune.host import systemd
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import saved_plan
+from fabtune.tune import saved_plan, unpaced
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
@@ -93,6 +93,14 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.state == CHANGE]
 
 
+def _may_connect(row: Row) -> bool:
+    """Tell whether a row is felt by new connections, or may ask for some when it is taken back.
+
+    A step of others connects nothing anew: what waits for that is somebody else's, and its gain would be no step's.
+    """
+    return row.tunable.effect != AT_ONCE or unpaced.may_ask(row.tunable)
+
+
 def at_once_of(plan: SavedPlan) -> SavedPlan:
     """Return `plan` without the tunables that are felt by a new connection alone."""
     return replace(plan, rows=tuple(row for row in plan.rows if row.tunable.effect == AT_ONCE))
@@ -143,8 +151,9 @@ class NearEnd:
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
+        connects = self.role == ROLES[0] and any(map(_may_connect, changes_of(plan.rows)))
         _, result = carry_out(
-            plan, persist=False, leave=Leave(reconnect=self.role == ROLES[0]),
+            plan, persist=False, leave=Leave(reconnect=connects),
             confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
         )  # fmt: skip
         return Wrote(result.transaction, result.written, result.reconnected, result.pending)

@@ -54,7 +54,7 @@ def require_way_back(plan: Plan, leave: Leave) -> None:
             "give one of both"
         )
     if leave.reconnect or leave.relogin:
-        _require_nothing_carried()
+        _require_nothing_carried(leave)
     users = Users()
     for session in live_sessions():
         for disk in session.luns:
@@ -106,11 +106,15 @@ def _require_mounted_at_boot(places: Sequence[str], before_anything: bool) -> No
             )
 
 
-def _require_nothing_carried() -> None:
-    """Raise InputError where values that were written before, without a limit, would come into force as well."""
+def _require_nothing_carried(leave: Leave) -> None:
+    """Raise InputError where values that were written before, without a limit, would come into force as well.
+
+    A new connection under its session brings nothing of what a re-login does; that brings everything.
+    """
+    felt = (pending.RECONNECT, pending.RELOGIN) if leave.relogin else (pending.RECONNECT,)
     found = pending.still_pending(journal.transactions(), this_host().boot_id)
     for one in found:
-        if one.action in (pending.RECONNECT, pending.RELOGIN):
+        if one.action in felt:
             raise InputError(
                 f"--confirm-within: {one.label} would also take values of an earlier apply, which stay; take them "
                 "back by `fabtune revert`, then apply all of it again"

@@ -8,7 +8,7 @@ without, where a connection that never had it carries 9.5.  A new connection is 
 
 from collections.abc import Collection, Iterable
 
-from fabtune.catalog.tunable import ROLES
+from fabtune.catalog.tunable import ROLES, Tunable
 from fabtune.host import targets
 from fabtune.host.sessions import Connections, live_sessions
 from fabtune.host.sockets import TcpSocket, established
@@ -23,16 +23,21 @@ _PACES = "bbr"
 
 def by_writing(steps: Iterable[Step], roles: Collection[str], netns: str, boot_id: str) -> list[Pending]:
     """Return who must connect anew since `steps` were written in `netns`.  Raises FabtuneError."""
-    return _due(((step.old, step.wrote) for step in steps if _is_kind(step)), roles, netns, boot_id)
+    return _due(((step.old, step.wrote) for step in steps if _is_kind(step.backend, step.key)), roles, netns, boot_id)
 
 
 def by_undoing(steps: Iterable[Step], roles: Collection[str], netns: str, boot_id: str) -> list[Pending]:
     """Return who must connect anew since `steps` were taken back in `netns`.  Raises FabtuneError."""
-    return _due(((step.wrote, step.old) for step in steps if _is_kind(step)), roles, netns, boot_id)
+    return _due(((step.wrote, step.old) for step in steps if _is_kind(step.backend, step.key)), roles, netns, boot_id)
 
 
-def _is_kind(step: Step) -> bool:
-    return (step.backend, step.key) == ("qdisc", "kind")
+def may_ask(tunable: Tunable) -> bool:
+    """Tell whether connections may have to be made anew since `tunable` was written or taken back."""
+    return _is_kind(tunable.backend, tunable.key)
+
+
+def _is_kind(backend: str, key: str) -> bool:
+    return (backend, key) == ("qdisc", "kind")
 
 
 def _due(moves: Iterable[tuple[str, str]], roles: Collection[str], netns: str, boot_id: str) -> list[Pending]:

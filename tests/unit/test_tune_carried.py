@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# ruff: noqa: F811 - tests take fixtures that they import
+"""fabtune tune on a host where an earlier apply or revert has left something to be done."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_guard_portals import Connect, connect, host, paces  # noqa: F401
+from tuned_looks import ASKED, Make, climber, no_path, nobody, seen  # noqa: F401
+
+from fabtune.autotune import taken_back, tuned_ends
+from fabtune.autotune.climb import climb
+from fabtune.autotune.tuned_ends import Lifting, NearEnd
+from fabtune.cli.main import main
+from fabtune.errors import InputError
+from fabtune.host import iscsid
+from fabtune.model.observation import INITIATOR
+from fabtune.tune import armed, confirm, reconnect
+from fabtune.tune.lift import Reason
+from fabtune.tune.pending import RECONNECT, RELOGIN, TARGET_RELOGIN, Leave, Pending
+from fabtune.tune.saved_plan import SavedPlan
+from fabtune.why.judging import Share
+
+_APPLY = ["apply", "wan", "--role", "initiator", "--rtt", "50ms", "--rate", "1gbit"]
+
+
+@pytest.fixture
+def daemon(host: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Since when iscsid runs."""
+    found = ["old"]
+    monkeypatch.setattr(iscsid, "since", lambda: found[0])
+    monkeypatch.setattr(armed, "arm", lambda name: None)
+    monkeypatch.setattr(armed, "is_watched", lambda: False)
+    return found
+
+
+@pytest.fixture
+def carried(daemon: list[str], paces: dict[str, int], connect: Connect) -> list[str]:
+    """A host on which `apply wan` waits for a new connection, and some of it for a re-login."""
+    connect((1, 50.0))
+    assert main(_APPLY) == 4
+    return daemon
+
+
+def live_step() -> tuple[NearEnd, SavedPlan]:
+    """Return the initiator, and a step that paces its portal to less than is in force."""
+    share = Share("overflow", 1.0, "", lifts=("connection.pacing",), ends=(INITIATOR,), profile="wan")
+    end = NearEnd(INITIATOR, "")
+    plan = end.plan(Lifting(Reason("wan", 5e8, (), (share,), (), 50.0), 50.0, estimated=False))
+    assert [one.tunable.name for one in plan.rows if one.state == "change"] == ["connection.pacing"]
+    return end, plan
+
+
+@pytest.mark.parametrize("switched", [True, False])
+def test_what_waits_for_a_re_login_keeps_no_step_from_being_written_and_taken_back(
+    carried: list[str], paces: dict[str, int], monkeypatch: pytest.MonkeyPatch, switched: bool
+) -> None:
+    """No new connection brings it: the step was refused as it would, or all sessions paused for it as it went back."""
+    monkeypatch.setattr(tuned_ends, "watched", lambda: switched)
+    before = dict(paces)
+    # iscsid has been started anew since, as by `apply --reconnect`.
+    carried[0] = "new"
+    end, plan = live_step()
+    wrote = end.write(plan, 60.0, [], nobody)
+    assert [one.action for one in wrote.pending] == [RELOGIN] and paces["10.2.0.1"] < before["10.2.0.1"]
+    back = taken_back.here([wrote.transaction], nobody)
+    assert back == taken_back.TakenBack(connected=False, due=False, left=[]) and paces == before
+
+
+def test_a_step_that_counts_at_once_connects_nothing_anew_that_waits_for_that(
+    carried: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sessions paused, and what an administrator was still to bring into force counted as the step's gain."""
+    asked: list[Sequence[Pending]] = []
+    monkeypatch.setattr(tuned_ends, "watched", lambda: False)
+
+    def in_place(tasks: Sequence[Pending], *_: object, **__: object) -> tuple[list[object], Sequence[Pending]]:
+        asked.append(tasks)
+        return [], tasks
+
+    monkeypatch.setattr(reconnect, "in_place", in_place)
+    end, plan = live_step()
+    assert RECONNECT in [one.action for one in end.write(plan, 60.0, [], nobody).pending]
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "effect", "key", "connects"),
+    [
+        ("connection.pacing", "live", "pacing", False),
+        ("iscsi.tcp_window", "reconnect", "node.conn[0].tcp.window_size", True),
+        # An fq that goes again leaves connections that nothing paces: who takes it back may connect anew.
+        ("qdisc.kind", "live", "kind", True),
+    ],
+)
+def test_a_step_may_connect_anew_where_it_is_felt_by_that_written_or_taken_back(
+    monkeypatch: pytest.MonkeyPatch, name: str, effect: str, key: str, connects: bool
+) -> None:
+    leaves: list[Leave] = []
+
+    def noted(*_: object, leave: Leave, **__: object) -> tuple[None, SimpleNamespace]:
+        leaves.append(leave)
+        return None, SimpleNamespace(transaction="t", written=(), reconnected=(), pending=())
+
+    monkeypatch.setattr(tuned_ends, "carry_out", noted)
+    tunable = SimpleNamespace(name=name, effect=effect, key=key, backend=name.partition(".")[0])
+    rows = [SimpleNamespace(state="change", tunable=tunable)]
+    for role in ("initiator", "target"):
+        NearEnd(role, "").write(SimpleNamespace(rows=rows), 60.0, [], nobody)  # type: ignore[arg-type]
+    assert leaves == [Leave(reconnect=connects), Leave()]
+
+
+def test_nothing_is_tuned_while_sessions_have_not_felt_what_an_earlier_apply_wrote(
+    carried: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look's time later it was refused by the name of an option that tune does not have."""
+    made = climber([seen(10, "line"), seen(10, "line")])
+    with pytest.raises(InputError) as raised:
+        climb(ASKED, nobody)
+    assert "disk1 at 10.2.0.1:3260" in str(raised.value) and "--confirm-within" not in str(raised.value)
+    assert "fabtune apply PROFILE --reconnect" in str(raised.value) and "revert --reconnect" in str(raised.value)
+    assert made.looks_s == []
+    # A re-login may wait.
+    carried[0] = "new"
+    climb(ASKED, nobody)
+    assert made.looks_s
+
+
+@pytest.mark.parametrize(
+    ("action", "due"),
+    [(RECONNECT, True), (TARGET_RELOGIN, True), (RELOGIN, False), ("reload", False), ("saved", False)],
+)
+def test_a_step_taken_back_is_due_for_new_connections_by_what_they_bring_alone(
+    monkeypatch: pytest.MonkeyPatch, action: str, due: bool
+) -> None:
+    report = SimpleNamespace(
+        reconnected=(), problems=[], outcomes=[], pending=[Pending(action, "i", "iqn.a", "1", "boot")]
+    )
+    monkeypatch.setattr(taken_back, "undo", lambda *_: report)
+    assert taken_back.here(["here"], nobody).due == due
+
+
+def test_an_apply_with_a_limit_that_connects_anew_is_not_refused_for_what_only_a_re_login_brings(
+    carried: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carried[0] = "new"
+    monkeypatch.setattr(confirm, "_require_all_stays", lambda _: None)
+    profile = tmp_path / "mine.toml"
+    profile.write_text('summary = "a test"\n[initiator."tcp.mtu_probing"]\nvalue = 1\nwhy = "a test"\n')
+    limited = ["apply", str(profile), *_APPLY[2:], "--confirm-within", "60s"]
+    assert main([*limited, "--allow-relogin"]) == 2
+    assert "would also take values of an earlier apply" in capsys.readouterr().err
+    assert main([*limited, "--reconnect"]) == 4
