@@ -38,6 +38,7 @@ from fabtune.tune.unlifted import without_row
 from fabtune.tune.whose import Owned, Passed
 from fabtune.why import words
 from fabtune.why.judging import Share, judged
+from fabtune.why.limiters.windows import WINDOW
 
 SLOW = "untouched-read"
 Enter = Callable[[int], Path]
@@ -341,24 +342,31 @@ def test_a_plan_from_why_exits_as_why_does(host: Enter, looks: Looks, capsys: py
             assert said in told.out + told.err
 
 
-@pytest.mark.parametrize(
-    ("name", "rtt_ms", "said"),
-    [
-        ("nr-requests-read", None, "block.nr_requests"),
-        ("untouched-write", 0.5, "fabtune plan wan --role initiator --only iscsi.tcp_window"),
-    ],
-)
 def test_what_no_row_lifts_is_said_with_what_would(
-    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str], name: str, rtt_ms: float | None, said: str
+    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]
 ) -> None:
     host(1)
-    looks(kept(name, 1, rtt_ms))
-    rate = "100mbit" if rtt_ms is None else "25gbit"
+    looks(kept("nr-requests-read", 1))
     for verb in (["why"], ["plan", "--from", "why", "--role", "initiator"]):
-        assert main.main([*verb, "--rate", rate]) == 0
+        assert main.main([*verb, "--rate", "100mbit"]) == 0
         told = capsys.readouterr()
-        text = " ".join((told.out + told.err).split())
-        assert said in text and ("fabtune explain block.nr_requests" in text) == (rtt_ms is None)
+        assert "fabtune explain block.nr_requests" in " ".join((told.out + told.err).split())
+
+
+def test_what_another_profile_has_a_row_for_is_said_with_the_command_that_plans_it() -> None:
+    share = Share(WINDOW.name, 1.0, "", lifts=WINDOW.lifts, ends=("initiator",))
+    (rest,) = without_row("lan", [share], [], ["initiator"])
+    assert "fabtune plan wan --role initiator --only iscsi.tcp_window" in rest.in_words
+    assert "fabtune explain" not in rest.in_words
+
+
+def test_within_a_site_a_locked_window_has_a_row_of_the_plan(
+    host: Enter, looks: Looks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host(1)
+    looks(kept("untouched-write", 1, 0.5))
+    assert main.main(["plan", "--from", "why", "--role", "initiator", "--rate", "25gbit", "--json"]) == 0
+    assert "iscsi.tcp_window" in [one["tunable"] for one in json.loads(capsys.readouterr().out)["rows"]]
 
 
 def test_a_queue_depth_that_counts_at_once_is_named_before_the_one_of_the_next_login() -> None:

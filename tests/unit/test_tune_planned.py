@@ -100,7 +100,7 @@ def test_a_step_that_lifts_the_near_session_alone_is_planned_for_its_path() -> N
     load = attrs.evolve(SENT, limiter="load", lifts=())
     now = limited(FAR, NEAR, by={"sda": (load,), "sdb": (SENT,)})
     step = next(wanted_steps(now, Aim(Goal.THROUGHPUT), Learnt()))
-    assert (step.reason.rtt_ms, step.reason.profile) == (0.1, "lan")
+    assert (step.reason.rtt_ms, step.reason.profile) == (0.1, "wan")
 
 
 def test_new_connections_settle_for_as_long_as_the_longest_path_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.shared_pace import HELD_AS_WELL, others
 from fabtune.tune.transaction import IN_FORCE, ON_TRIAL
-from fabtune.tune.unlifted import Unlifted, has_values, of_end, without_row
+from fabtune.tune.unlifted import Unlifted, has_values, of_end, speaks_of, without_row
 from fabtune.tune.whose import Owned, Passed, is_known
 from fabtune.why import words
 from fabtune.why.judging import Judged, Share, judged
@@ -27,7 +27,7 @@ from fabtune.why.limiter import CANNOT_TELL
 from fabtune.why.summing_up import is_near, may_be_of, nic_bytes_per_s, with_rate
 
 # A path this long is a wide-area one for the profiles.
-_WIDE_MS = 1.0
+_WIDE_MS, _WIDE, _NEAR = 1.0, "wan", "lan"
 # A transaction that goes back unless it is confirmed.
 _TRIED = "unconfirmed", ON_TRIAL
 # Who a rate of the line was told to, where no NIC tells it, nor who asks.
@@ -232,9 +232,15 @@ def _in_force() -> list[_Applied]:
 
 
 def profile_for(seen: Observation, shares: Iterable[Share]) -> str:
-    """Return the profile that speaks of what limits."""
-    own = next((one.profile for one in shares if one.profile), "")
-    return own or ("wan" if (seen.rtt_ms or 0.0) >= _WIDE_MS else "lan")
+    """Return the profile that speaks of what limits.
+
+    Within a site, too, that of wide-area paths where the near one's has no word of something: it includes that.
+    """
+    shares = tuple(shares)
+    if own := next((one.profile for one in shares if one.profile), ""):
+        return own
+    is_wide = (seen.rtt_ms or 0.0) >= _WIDE_MS
+    return _WIDE if is_wide or any(speaks_of(_WIDE, one) and not speaks_of(_NEAR, one) for one in shares) else _NEAR
 
 
 @attrs.frozen

@@ -70,6 +70,11 @@ def has_values(share: Share, end: str) -> bool:
     return bool(_spoken_of(share.profile or _GENERAL, end).intersection(share.lifts))
 
 
+def speaks_of(profile: str, share: Share) -> bool:
+    """Tell whether `profile` has a value for one of the tunables that lift `share`, at one of its ends."""
+    return any(_spoken_of(profile, end).intersection(share.lifts) for end in share.ends)
+
+
 def on_the_target(tunables: Iterable[str]) -> str:
     """Return where to go for what lifts a limiter at a target that is elsewhere."""
     return f"on the target, what lifts it is among {', '.join(tunables)}: fabtune plan --role {TARGET}"
