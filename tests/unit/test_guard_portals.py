@@ -101,3 +101,58 @@ def test_the_portal_of_a_farther_site_is_not_paced_by_guard_for_the_rate_that_wa
     assert paces == mine and "connection.pacing" not in " ".join(one.text for one in told)
     # What concerns every connection is for the longest path, as an apply is.
     assert "followed" in kinds(told)
+
+
+@pytest.fixture
+def two(host: Path, paces: dict[str, int], connect: Connect) -> None:
+    """A SAN under `lan` and a WAN under `wan`, both as told."""
+    hosttree.log_in(host, 2)
+    over_tcp(host, 2)
+    connect((1, 0.2), (2, 50.0))
+    for name, rtt, rate in (("lan", "0.2ms", "10gbit"), ("wan", "50ms", "100mbit")):
+        assert main(["apply", name, "--role", "initiator", "--rtt", rtt, "--rate", rate]) in (0, 4)
+    # A discovery is no part of this.
+    record.BACKEND.forget()
+
+
+def watched(guard: Guard) -> dict[str, float]:
+    """Return the round trip of each profile's path, in ms."""
+    return {one.profile: round(1e3 * one.rtt_s, 3) for one in guard._watched()}
+
+
+def of_paths(told: list[rounds.Told]) -> list[str]:
+    kinds = "path-moved", "path-back", "followed"
+    return [" ".join((one.kind, one.text.split("'")[1])) for one in told if one.kind in kinds]
+
+
+@pytest.mark.usefixtures("two")
+def test_the_path_of_a_nearer_profile_is_not_that_of_another_one(connect: Connect) -> None:
+    """The watch was never at ease, and the metric was the WAN's."""
+    guard = Guard(heal=True)
+    assert of_paths(looked(guard, 6)) == [] and not any(one.told_ms for one in guard._paths.values())
+    assert watched(guard) == {"lan": 0.2, "wan": 50.0}
+    # Nor when its own sessions are logged out.
+    connect((2, 50.0))
+    assert of_paths(looked(guard, 6)) == []
+    assert of_paths(looked(Guard(heal=True), 6)) == []
+
+
+@pytest.mark.usefixtures("two")
+def test_a_nearer_path_that_moves_to_where_another_one_is_has_moved(connect: Connect) -> None:
+    guard = Guard(heal=False)
+    assert of_paths(looked(guard, 6)) == []
+    connect((1, 50.0), (2, 50.0))
+    assert of_paths(looked(guard, 6)) == ["path-moved lan"]
+    connect((1, 0.2), (2, 50.0))
+    assert of_paths(looked(guard, 6)) == ["path-back lan"]
+
+
+@pytest.mark.usefixtures("two")
+def test_a_path_that_moves_is_followed_by_its_own_profile_alone(connect: Connect) -> None:
+    guard = Guard(heal=True)
+    assert of_paths(looked(guard, 6)) == []
+    connect((1, 0.2), (2, 90.0))
+    assert of_paths(looked(guard, 6)) == ["path-moved wan", "followed wan"]
+    # Who has not seen whose it was cannot tell.
+    connect((1, 0.2), (2, 150.0))
+    assert of_paths(looked(Guard(heal=False), 6)) == ["path-moved lan", "path-moved wan"]

@@ -206,6 +206,17 @@ def test_a_profile_in_force_for_another_path_is_told_by_name(
     assert {one.device for one in seen} <= {"profile 'wan' in force"}
 
 
+def test_of_two_paths_with_a_profile_each_none_is_called_the_other() -> None:
+    """Whoever followed the advice planned the LAN's values for the WAN, where they had been right."""
+    facts = facts_with()
+    facts.sockets = [replace(SOCKET, remote="10.9.0.1", min_rtt_ms=0.2), SOCKET]
+    lan, wan = ToldPath("profile 'lan' in force", 0.2, 1e9), ToldPath("profile 'wan' in force", 50, 1e9)
+    assert lint(facts, shipped_catalog(), None, [lan, wan]) == []
+    # The path that lint itself goes by, the longest of the connections, excuses none.
+    (seen,) = lint(facts, shipped_catalog(), NetworkPath(0.05, 125e6), [lan])
+    assert (seen.rule, seen.device) == ("path-longer-than-told", "profile 'lan' in force")
+
+
 def test_a_path_is_not_called_wrong_where_it_is_not_known() -> None:
     told = ToldPath("profile 'wan' in force", 5, 1e12)
     facts = facts_with()

@@ -39,10 +39,17 @@ def said_of_path(found: View) -> list[str]:
     return climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT)))
 
 
-def in_force(rtt_ms: float, netns: str = "", rate_bit_per_s: float | None = None) -> SimpleNamespace:
-    """A transaction of `wan`, planned for such a path."""
+def in_force(
+    rtt_ms: float, netns: str = "", rate_bit_per_s: float | None = None, profile: str = "wan"
+) -> SimpleNamespace:
+    """A transaction of `profile`, planned for such a path."""
     header = SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",), rate_bit_per_s=rate_bit_per_s)
-    return SimpleNamespace(name=f"{rtt_ms} {netns}", profile="wan", state=IN_FORCE, header=header, open_steps=())
+    return SimpleNamespace(name=f"{rtt_ms} {netns}", profile=profile, state=IN_FORCE, header=header, open_steps=())
+
+
+def connection(rtt_ms: float) -> SimpleNamespace:
+    """A connection to a portal of its own."""
+    return SimpleNamespace(min_rtt_ms=rtt_ms, path_rtt_ms=rtt_ms, local="10.1.0.1", remote=f"portal at {rtt_ms} ms")
 
 
 @pytest.mark.parametrize(("told_ms", "said"), [(50.0, False), (45.0, False), (5.0, True), (500.0, True)])
@@ -50,13 +57,32 @@ def test_a_round_trip_that_was_told_and_that_no_connection_has_is_said(
     told_ms: float, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "transactions", lambda: [in_force(told_ms), in_force(1000.0, "target")])
-    sockets = [SimpleNamespace(min_rtt_ms=one) for one in (5.0, 50.0)]
+    sockets = [connection(5.0), connection(50.0)]
     monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets, nics=[]))
     expected = f"profile 'wan' was planned for a round trip of {told_ms:g} ms, and the connections have 50.0 ms"
     assert told.rtt_doubts() == [expected] * said
     # One that is not known may be any.
     sockets[0].min_rtt_ms = 0.0
     assert told.rtt_doubts() == []
+
+
+@pytest.mark.parametrize(
+    ("there_ms", "doubted"),
+    [
+        ((0.2, 50.0), []),
+        # What no profile in force was planned for, and what may have been the nearer one's.
+        ((0.2, 50.0, 90.0), ["0.2", "50"]),
+        ((50.0,), ["0.2"]),
+        ((0.2,), ["50"]),
+    ],
+)
+def test_of_two_paths_with_a_profile_each_none_is_told_to_be_the_other(
+    there_ms: tuple[float, ...], doubted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "transactions", lambda: [in_force(0.2, profile="lan"), in_force(50.0)])
+    sockets = [connection(one) for one in there_ms]
+    monkeypatch.setattr(told, "HostSnapshot", lambda: SimpleNamespace(sockets=sockets, nics=[]))
+    assert [one.split(" of ")[1].split(" ms")[0] for one in told.rtt_doubts()] == doubted
 
 
 @pytest.mark.parametrize(

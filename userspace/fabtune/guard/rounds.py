@@ -218,22 +218,31 @@ class Guard:
         return found
 
     def _look_at_paths(self, around: HostSnapshot, progress: Callable[[str], None]) -> Iterator[Told]:
-        present = {}
-        for applied in self._planned():
-            header = applied.header
-            assert header.rtt_ms is not None
-            key = header.profile, header.roles, header.netns
-            path = self._paths.get(key) or SeenPath(header.rtt_ms)
-            if path.planned_ms != header.rtt_ms:
-                path.plan_for(header.rtt_ms)
-            present[key] = path
+        planned = {_key(one): one for one in self._planned()}
+        self._paths = {key: self._path_of(key, one) for key, one in planned.items()}
+        found = dict[Key, list[TcpSocket]]()
+        for key, applied in planned.items():
             try:
-                if found := _connections(header.netns, around):
-                    path.look(found, header.rate_bit_per_s)
+                found[key] = _connections(applied.header.netns, around)
+                self._paths[key].know(found[key])
             except FabtuneError as error:
                 yield from self._once("not-seen", f"{_name(applied)}: {error}")
+        for key, applied in planned.items():
+            path = self._paths[key]
+            # Profile, roles, network namespace.
+            others = [one for other, one in self._paths.items() if other != key and other[2] == key[2]]
+            if mine := path.mine(found.get(key, []), others):
+                path.look(mine, applied.header.rate_bit_per_s)
             yield from self._judged(applied, path, progress)
-        self._paths = present
+
+    def _path_of(self, key: Key, applied: Transaction) -> SeenPath:
+        """Return what was seen of the path that `applied` was planned for, begun anew where it is another plan."""
+        rtt_ms = applied.header.rtt_ms
+        assert rtt_ms is not None
+        path = self._paths.get(key) or SeenPath(rtt_ms)
+        if path.planned_ms != rtt_ms:
+            path.plan_for(rtt_ms)
+        return path
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
         moved_ms, now_ms = path.moved_to_ms, path.now_ms
@@ -302,6 +311,10 @@ def _value(row: Row) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _key(applied: Transaction) -> Key:
+    return applied.header.profile, applied.header.roles, applied.header.netns
 
 
 def _name(applied: Transaction) -> str:

@@ -8,6 +8,7 @@ import attrs
 
 from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.host.sockets import TcpSocket
+from fabtune.tune.planned_paths import Ends, at_distance, but_others
 
 # Of this share of its rate on a line is full, and of this share of another load a load moves as much.
 _FULL = 0.85
@@ -33,6 +34,8 @@ class SeenPath:
     trips: dict[_Ends, RoundTrip] = attrs.field(factory=dict)
     # The longest round trip that connections had which are gone, by addresses: for those that are made anew.
     gone_ms: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    # Between which addresses connections have had the planned one.
+    own: set[Ends] = attrs.field(factory=set)
     # When its connections were looked at last, and the bytes of each that were acknowledged and received by then.
     looked_at_s: float = 0.0
     flow: dict[_Ends, tuple[int, int]] = attrs.field(factory=dict)
@@ -65,8 +68,18 @@ class SeenPath:
         """Take `rtt_ms` for the planned round trip; what a connection had before is none that it was planned for."""
         self.planned_ms, self.told_ms, self.tried_ms = rtt_ms, None, None
         self.gone_ms.clear()
+        self.own.clear()
         for one in self.trips.values():
             one.longest_ms = one.settled_ms or 0.0
+
+    def know(self, found: Sequence[TcpSocket]) -> None:
+        """Note which of the connections that are there are of this path: they are, wherever it moves."""
+        self.own |= at_distance(found, self.planned_ms)
+
+    def mine(self, found: Sequence[TcpSocket], others: Sequence["SeenPath"]) -> list[TcpSocket]:
+        """Return the connections by which this path can be judged: not those that `others` are known to be theirs."""
+        theirs = {ends for one in others for ends in one.own}
+        return but_others(found, self.own, [one.planned_ms for one in others], theirs)
 
     def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
         """See the round trips of the connections that are there.

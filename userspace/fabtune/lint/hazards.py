@@ -35,8 +35,10 @@ def lint(
 
     `half` is what is known where the path is not; `unasked` is told of what could not be asked without it.
     """
-    told = () if path is None else (ToldPath("the path given", path.rtt_s * 1e3, 8 * path.rate_bytes_per_s),)
-    scene = Scene(facts, catalog, path, (*told, *planned), half)
+    told = list(planned)
+    if path is not None:
+        told.insert(0, ToldPath("the path given", path.rtt_s * 1e3, 8 * path.rate_bytes_per_s, in_force=False))
+    scene = Scene(facts, catalog, path, tuple(told), half)
     found: list[Hazard] = []
     for answer in (answer for one in rules() for answer in one.check(scene)):
         if isinstance(answer, Hazard):

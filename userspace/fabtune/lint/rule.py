@@ -65,6 +65,8 @@ class ToldPath:
     rate_bit_per_s: float | None
     # The request that a queue was planned for.
     io_bytes: float | None = None
+    # Whether values for it are in force.
+    in_force: bool = True
 
 
 @dataclass(frozen=True)

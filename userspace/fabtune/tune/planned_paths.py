@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The paths that what is in force was planned for, and the round trip that plans are for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fabtune.host.sockets import TcpSocket
+from fabtune.model.one_path import alike
 from fabtune.tune.transaction import IN_FORCE, Transaction
+
+# The addresses of both ends of a connection.
+Ends = tuple[str, str]
 
 
 def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
@@ -23,3 +27,37 @@ def longest_ms(sockets: Sequence[TcpSocket]) -> float | None:
     """
     found = [one.min_rtt_ms for one in sockets]
     return max(found) if found and all(found) else None
+
+
+def at_distance(sockets: Sequence[TcpSocket], rtt_ms: float) -> set[Ends]:
+    """Return the ends of the connections that have such a round trip."""
+    return {ends_of(one) for one in sockets if one.path_rtt_ms and alike(rtt_ms, one.path_rtt_ms)}
+
+
+def but_others(
+    sockets: Sequence[TcpSocket], own: Collection[Ends], others_ms: Collection[float], others: Collection[Ends] = ()
+) -> list[TcpSocket]:
+    """Return the connections by which one of several planned paths can be judged, if those between `own` are its.
+
+    Not by those between the ends of `others`, nor by those that have what one of these was planned for, `others_ms`.
+    """
+
+    def is_others(one: TcpSocket) -> bool:
+        rtt_ms = one.path_rtt_ms
+        return ends_of(one) in others or any(rtt_ms and alike(other_ms, rtt_ms) for other_ms in others_ms)
+
+    return [one for one in sockets if ends_of(one) in own or not is_others(one)]
+
+
+def longest_of(sockets: Sequence[TcpSocket], told_ms: float, others_ms: Collection[float]) -> float | None:
+    """Return the longest round trip for which a path was planned that is of `told_ms`; None where it is not known.
+
+    Where any connection has that, those are another path's that have one of `others_ms`.
+    """
+    own = at_distance(sockets, told_ms)
+    return longest_ms(but_others(sockets, own, others_ms) if own else sockets)
+
+
+def ends_of(one: TcpSocket) -> Ends:
+    """Return the addresses of both ends."""
+    return one.local, one.remote
