@@ -18,6 +18,7 @@ sys.path[:0] = [str(TOP / "userspace")]
 import attrs  # noqa: E402
 from lab_run import ACCELS  # noqa: E402
 
+from fabtune.errors import ExitCode  # noqa: E402
 from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
 
 
@@ -126,6 +127,17 @@ def verdicts(
 def not_measured(chosen: Sequence[_C], found: Collection[_C]) -> list[str]:
     """Return a sentence for each chosen cell that nothing is kept of, or for there being none."""
     return [f"{one.name}: not measured" for one in chosen if one not in found] or ["no cell was chosen"] * (not chosen)
+
+
+def not_ended_well(tuned: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for a `fabtune tune` that failed: what it left as it was holds many a bar.
+
+    Of what cannot be told the other bars are judged as of all else.
+    """
+    if tuned["exit"] in (ExitCode.DONE, ExitCode.CANNOT_TELL):
+        return []
+    told = tuned["told"]
+    return [f"tune ended with {tuned['exit']}: {told.get('ended') or told.get('error', {}).get('message', '')}"]
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

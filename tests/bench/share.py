@@ -104,6 +104,7 @@ def missed(cell: Cell, ways: Mapping[str, Any]) -> list[str]:
             told.append(f"{found['tune_of_other']} times the other's share, {MOST_OF_OTHER:g} allowed")
     elif found["tune_evenness"] < EVENLY * found["untouched_evenness"]:
         told.append(f"evenness {found['tune_evenness']}, untouched {found['untouched_evenness']}")
+    told += kept_cells.not_ended_well(ways["tune"]["tune"])
     return [f"{cell.name}: {one}" for one in told]
 
 

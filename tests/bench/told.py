@@ -8,7 +8,7 @@ cell, fabtune or this measurement has changed since.
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ import kept_cells
 from lab_run import lab_run
 from told_cells import RATE, RTT, Cell, cells
 
-from fabtune.errors import ExitCode
 from fabtune.lint.rules import told_paths
 
 TOP = Path(__file__).resolve().parents[2]
@@ -65,13 +64,18 @@ def lint_named(found: Mapping[str, Any]) -> set[str]:
 
 def tune_named(found: Mapping[str, Any]) -> set[str]:
     """Return what tune said is contradicted of what was told."""
-    remarks = found["tune"]["told"]["remarks"]
+    remarks = found["tune"]["told"].get("remarks", ())
     return {what for what, says in _SAYS.items() if any(text in one for one in remarks for text in says)}
+
+
+def _steps(found: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return tune's steps; what failed before one has told of none."""
+    return found["tune"]["told"].get("steps", ())  # type: ignore[no-any-return]
 
 
 def fraction(found: Mapping[str, Any]) -> float:
     """Return the least share of untouched at any step that stays, and at the end."""
-    held = [one["after_bytes_per_s"] for one in found["tune"]["told"]["steps"] if one["kept"]]
+    held = [one["after_bytes_per_s"] for one in _steps(found) if one["kept"]]
     return float(min([*held, found["end"]["bytes_per_s"]]) / found["untouched"]["bytes_per_s"])
 
 
@@ -83,7 +87,7 @@ def row(cell: Cell, found: Mapping[str, Any]) -> dict[str, Any]:
         "lint_noticed": bool(lint_named(found)), "tune_noticed": bool(tune_named(found)),
         "fraction_of_untouched": round(fraction(found), 4),
         "fraction_before_tune": round(found["told"]["bytes_per_s"] / found["untouched"]["bytes_per_s"], 4),
-        "steps": len(found["tune"]["told"]["steps"]), "seeds": [cell.seed],
+        "steps": len(_steps(found)), "seeds": [cell.seed],
     }  # fmt: skip
 
 
@@ -102,9 +106,7 @@ def missed(cell: Cell, found: Mapping[str, Any]) -> list[str]:
         told.append(f"{one['fraction_of_untouched']:.3f} of untouched, {UNTOUCHED} demanded")
     if one["steps"] > MOST_STEPS:
         told.append(f"{one['steps']} steps, {MOST_STEPS} allowed")
-    # Of what cannot be told the other bars are judged as of all else.
-    if found["tune"]["exit"] not in (ExitCode.DONE, ExitCode.CANNOT_TELL):
-        told.append(f"tune ended with {found['tune']['exit']}: {found['tune']['told'].get('ended', '')}")
+    told += kept_cells.not_ended_well(found["tune"])
     return [f"{cell.name} ({cell.told}): {text}" for text in told]
 
 

@@ -23,7 +23,6 @@ import kept_cells  # noqa: E402
 from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
-from fabtune.errors import ExitCode  # noqa: E402
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 
@@ -80,7 +79,7 @@ def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:
         "rtt_ms": cell.rtt_ms, "loss": cell.loss, "buffer_bdp": cell.buffer_bdp, "rate_mbit": cell.rate_mbit,
         "op": cell.op, "fraction_of_bound": round(tuned / bound(cell), 4),
         "fraction_of_untouched": round(tuned / ways[UNTOUCHED]["bytes_per_s"], 4),
-        "fraction_of_best_peer": round(tuned / best, 4), "steps": len(ways[TUNE]["told"]["steps"]),
+        "fraction_of_best_peer": round(tuned / best, 4), "steps": len(ways[TUNE]["told"].get("steps", ())),
         "seeds": [cell.seed], "peers": peers, "below_untouched_s": round(below_s(ways), 2),
         "untouched_below_itself_s": round(below_s(ways, UNTOUCHED), 2),
         "below_untouched_at_its_least_s": round(below_s(ways, least=least_of(ways[UNTOUCHED])), 2),
@@ -139,9 +138,7 @@ def missed(cell: Cell, ways: dict[str, Any]) -> list[str]:
     elif found["below_untouched_at_its_least_s"] > MOST_BELOW_S:
         deep_s = found["below_untouched_at_its_least_s"]
         told.append(f"below untouched's worst second for {deep_s:.1f} s, {MOST_BELOW_S:g} allowed")
-    # Of what cannot be told the other bars are judged as of all else.
-    if ways[TUNE]["exit"] not in (ExitCode.DONE, ExitCode.CANNOT_TELL):
-        told.append(f"tune ended with {ways[TUNE]['exit']}: {ways[TUNE]['told'].get('ended', '')}")
+    told += kept_cells.not_ended_well(ways[TUNE])
     return [f"{cell.name}: {one}" for one in told]
 
 
@@ -165,6 +162,14 @@ def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
         print(f"{name}: median {statistics.median(values):.3f}, least {min(values):.3f}")
 
 
+def all_held(count: int, accel: str) -> str:
+    """Return what is said of so many cells without a fault, and beside which ways nothing was measured."""
+    there = ways_in(accel)
+    lacks = ", ".join(way for way in WAYS if way not in there)
+    held = f"{count} cells, all bars held"
+    return f"{held}, not beside {lacks}: it is not there on {accel} (--accel tcg)" if lacks else held
+
+
 verdicts = partial(kept_cells.verdicts, missed)
 
 
@@ -178,7 +183,7 @@ def main() -> int:
     if judged:
         show(judged)
     told = verdicts(chosen, found) + failures
-    print("\n".join(told) or f"{len(judged)} cells, all bars held")
+    print("\n".join(told) or all_held(len(judged), asked.accel))
     return int(bool(told))
 
 

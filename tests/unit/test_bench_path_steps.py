@@ -38,3 +38,14 @@ def test_a_step_that_was_not_seen_and_a_path_that_is_followed_while_it_rests_are
     lines = [{"kind": "followed", "time_s": at_s, "text": "there"} for at_s in (50.0, 150.0)]
     told = bench.missed([_step(0.0)], {"settled_s": 100.0, "lines": lines})
     assert told == ["1 of 2 steps were seen", "followed once more when the path rested: there"]
+
+
+@pytest.mark.parametrize(
+    ("hold_s", "said"),
+    [
+        (3600, "all bars held"),
+        (60, "all bars held but rest for an hour: the path rested for 60 s (--hold 3600)"),
+    ],
+)
+def test_an_hour_s_rest_is_not_said_to_have_been_held_by_a_minute_s(hold_s: float, said: str) -> None:
+    assert bench.all_held(hold_s) == said

@@ -14,8 +14,9 @@ BESIDE, AMONG = share.cells()[0], share.cells()[-1]
 
 
 def way(*mb_per_s: float, other: float = 0.0) -> dict[str, object]:
-    """What a guest says of one way."""
-    return {"bytes_per_s": [1e6 * one for one in mb_per_s], "cross_bytes_per_s": 1e6 * other}
+    """What a guest says of one way, that of a tune which ended well among them."""
+    tuned = {"exit": 0, "told": {"ended": "at the bound"}}
+    return {"bytes_per_s": [1e6 * one for one in mb_per_s], "cross_bytes_per_s": 1e6 * other, "tune": tuned}
 
 
 def test_half_of_the_cells_have_a_neighbours_flow_and_half_four_sessions() -> None:
@@ -45,3 +46,14 @@ def test_sessions_share_as_evenly_as_untouched_ones() -> None:
     assert share.verdicts([AMONG], {}) == ["share-15: not measured"] and share.verdicts([], {}) == [
         "no cell was chosen"
     ]
+
+
+@pytest.mark.parametrize("cell", [BESIDE, AMONG])
+def test_a_tune_that_failed_holds_no_bar(cell: share.Cell) -> None:
+    """It leaves a neighbour all that untouched sessions do."""
+    same = way(3, 3, 3, 3, other=12.0)
+    failed = {"exit": 1, "told": {"error": {"kind": "failed", "message": "nothing moves"}}}
+    assert share.missed(cell, {"untouched": same, "tune": same | {"tune": failed}}) == [
+        f"{cell.name}: tune ended with 1: nothing moves"
+    ]
+    assert share.missed(cell, {"untouched": same, "tune": same | {"tune": failed | {"exit": 5}}}) == []

@@ -109,6 +109,7 @@ def test_a_row_has_the_keys_that_were_agreed_on() -> None:
         (_found(_DOUBT, lint=("mtu-differs",)), []),
         (_found(_DOUBT, end=0.94), ["0.940 of untouched"]),
         (_found(_DOUBT, exit=1), ["tune ended with 1"]),
+        (_found(exit=1, told={"error": {"message": "no"}}), ["tune does not name", "tune ended with 1: no"]),
         (_found(_DOUBT, exit=5), []),
         (_found(_DOUBT, told={"steps": [{"kept": False}] * 9, "remarks": [_DOUBT]}), ["9 steps"]),
     ],

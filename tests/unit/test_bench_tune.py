@@ -87,6 +87,7 @@ def test_a_row_has_the_keys_that_were_agreed_on() -> None:
             ["below untouched for"],
         ),
         (_ways(exit=1), ["tune ended with 1"]),
+        (_ways(exit=1, told={"error": {"message": "nothing moves"}}), ["tune ended with 1: nothing moves"]),
         (_ways(exit=5), []),
     ],
 )
@@ -131,3 +132,9 @@ def test_a_stop_of_the_load_is_as_long_as_it_was(stopped_s: float, of_bound: flo
     whole = of_bound * bench.bound(_CLEAN)
     moved = [[0.25 * turn, 0.0 if 10 < 0.25 * turn <= 10 + stopped_s else whole] for turn in range(100)]
     assert bench.below_s(_ways(moved=moved)) == stopped_s
+
+
+def test_a_way_that_no_guest_had_is_not_said_to_be_beaten() -> None:
+    held = "64 cells, all bars held"
+    assert bench.all_held(64, "tcg") == held
+    assert bench.all_held(64, "uml") == f"{held}, not beside bpftune: it is not there on uml (--accel tcg)"
