@@ -133,7 +133,7 @@ def test_the_path_of_a_nearer_profile_is_not_that_of_another_one(connect: Connec
     assert watched(guard) == {"lan": 0.2, "wan": 50.0}
     # Nor when its own sessions are logged out.
     connect((2, 50.0))
-    assert of_paths(looked(guard, 6)) == []
+    assert of_paths(looked(guard, 6)) == [] and watched(guard) == {"wan": 50.0}
     assert of_paths(looked(Guard(heal=True), 6)) == []
 
 

@@ -12,6 +12,7 @@ import pytest
 import test_guard
 from test_guard import connection, kinds, most
 
+from fabtune.errors import FabtuneError
 from fabtune.guard import rounds
 from fabtune.guard.rounds import Guard, Told
 from fabtune.guard.seen_path import SeenPath
@@ -101,6 +102,25 @@ def test_values_stay_at_a_logout_of_the_far_session_whatever_the_near_one_has_ha
     assert sessions(guard, 60, near) == [] and most(host) == 10_000_000
     # What the far one has when it is back is its own.
     assert kinds(sessions(guard, 20, (40004, 20, *_BUSY), near)) == ["path-moved", "followed"]
+
+
+def test_of_connections_that_are_gone_no_round_trip_is_told(
+    host: Path, sessions: Callable[..., list[Told]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sessions logged out, it went on with what they had: the metric, and that something is not as applied."""
+    guard, far = Guard(heal=False), (_FAR, 90, *_BUSY[:1], 1000)
+    assert kinds(sessions(guard, 10, far)) == ["path-moved"] and guard.uneasy and guard._watched()
+    (gone,) = sessions(guard, 5)
+    assert gone.kind == "path-back" and "none of its connections" in gone.text
+    assert not guard.uneasy and guard._watched() == []
+    # As it was when they are back.
+    assert kinds(sessions(guard, 10, far)) == ["path-moved"] and guard.uneasy
+
+    def vanished(*_: object) -> list[TcpSocket]:
+        raise FabtuneError("network namespace 'storage' is gone")
+
+    monkeypatch.setattr(rounds, "_connections", vanished)
+    assert kinds(guard.look(lambda _: None)) == ["not-seen", "path-back"] and guard._watched() == []
 
 
 def test_what_a_connection_had_under_another_plan_is_not_handed_on() -> None:

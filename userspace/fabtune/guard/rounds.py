@@ -231,8 +231,8 @@ class Guard:
             path = self._paths[key]
             # Profile, roles, network namespace.
             others = [one for other, one in self._paths.items() if other != key and other[2] == key[2]]
-            if mine := path.mine(found.get(key, []), others):
-                path.look(mine, applied.header.rate_bit_per_s)
+            # None at all tells as much: what is gone has no round trip any more.
+            path.look(path.mine(found.get(key, []), others), applied.header.rate_bit_per_s)
             yield from self._judged(applied, path, progress)
 
     def _path_of(self, key: Key, applied: Transaction) -> SeenPath:
@@ -248,7 +248,10 @@ class Guard:
         moved_ms, now_ms = path.moved_to_ms, path.now_ms
         name = _name(applied)
         if moved_ms is None:
-            if path.told_ms is not None and now_ms is not None:
+            if path.told_ms is not None and not path.trips:
+                path.told_ms = None
+                yield Told("path-back", NOTICE, f"{name}: none of its connections is seen any more")
+            elif path.told_ms is not None and now_ms is not None:
                 path.told_ms = None
                 text = f"its round trip is {now_ms:.1f} ms, as planned, again"
                 if has_moved(path.planned_ms, now_ms):
