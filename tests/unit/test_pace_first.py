@@ -12,7 +12,7 @@ from tuned_looks import ASKED, Make, climber, limited_by, no_path, nobody, paced
 from fabtune.autotune import first_look as looking
 from fabtune.autotune.climb import climb
 from fabtune.autotune.goal import Aim, Goal
-from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.learnt import KnownLine, Learnt
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import wanted_steps
 from fabtune.model.observation import SocketSample
@@ -102,7 +102,7 @@ def test_the_pace_of_a_flood_is_what_single_round_trips_show(
     """A line of 501 Mb/s was paced to 0.92 of it, the average of what BBR left."""
     monkeypatch.setattr(View, "floods", _FLOODS)
     found = delivering(buffered(), 1.0, sent_again=500_000, congctl="bbr", sampled=sampled)
-    learnt = Learnt(glimpsed_in_vain=in_vain)
+    learnt = Learnt(lines={found.main.way: KnownLine(glimpsed_in_vain=in_vain)})
     learnt.saw(found)
     step = next(iter(wanted_steps(found, Aim(Goal.THROUGHPUT), learnt)))
     assert step.reason.rate_bit_per_s == pytest.approx(line_mbit * learnt.line_bit_per_s, rel=0.005)

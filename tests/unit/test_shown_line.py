@@ -141,12 +141,12 @@ def test_a_line_that_is_idle_between_bursts_is_paced_to_what_single_round_trips_
 
     first = pace_bit_per_s()
     assert first == pytest.approx(0.995 * 8e6 * pace_mb_per_s * 1514 / 1448, rel=0.01)
-    learnt.did_not_help(["queue-overflow"], first)
+    learnt.did_not_help(["queue-overflow"], first, look)
     second = pace_bit_per_s()
     if sampled > 1.1:
         # Acknowledgements that come in bunches show too much: what arrived is left.
         assert second == pytest.approx(0.995 * 8 * 21e6 * 1514 / 1448, rel=0.01)
-        learnt.did_not_help(["queue-overflow"], second)
+        learnt.did_not_help(["queue-overflow"], second, look)
     assert pace_bit_per_s() is None
 
 
@@ -235,9 +235,9 @@ def test_whoever_has_less_than_the_line_while_a_queue_stands_shares_it_and_bbr_d
     before, with_bbr = queued(lossy, 5.0), queued(lossy, 18.0, congctl="bbr")
     learnt = Learnt()
     learnt.saw(before)
-    assert not learnt.others
+    assert not learnt.shared
     learnt.saw(with_bbr)
-    assert learnt.others and learnt.unfair(with_bbr) and not learnt.unfair(queued(lossy, 18.0))
+    assert learnt.shared and learnt.unfair(with_bbr) and not learnt.unfair(queued(lossy, 18.0))
     (step,) = wanted.wanted_steps(before, Aim(Goal.THROUGHPUT), learnt)
     assert [one.limiter for one in step.reason.shares] == ["competing-traffic"] * 2
     assert "route.congctl" not in step.whole.tunables and "tcp.wmem_max" in step.whole.tunables
@@ -260,7 +260,7 @@ def test_what_waits_for_its_own_pace_shares_no_line() -> None:
         learnt = Learnt()
         learnt.saw(attrs.evolve(paced, seen=(attrs.evolve(one, target=target),)))
         learnt.saw(unpaced)
-        assert learnt.others == others, pace
+        assert bool(learnt.shared) == others, pace
 
 
 @pytest.mark.usefixtures("lines")
@@ -276,7 +276,7 @@ def test_a_line_that_a_short_window_or_jitter_leaves_empty_is_not_shared() -> No
         learnt = Learnt()
         learnt.saw(before)
         learnt.saw(queued(found, 18.0, congctl="bbr"))
-        assert not learnt.others
+        assert not learnt.shared
 
 
 @pytest.mark.usefixtures("lines")

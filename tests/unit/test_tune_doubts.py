@@ -2,6 +2,7 @@
 """fabtune tune: what is said of a path that is not as somebody told it, and of a pace that was told."""
 
 from types import SimpleNamespace
+from typing import cast
 
 import attrs
 import pytest
@@ -10,6 +11,8 @@ from tuned_looks import limited_by, no_path, paced_line  # noqa: F401
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import told, wanted
 from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.own_losses import OwnLosses
 from fabtune.autotune.view import View
 from fabtune.errors import FabtuneError
 from fabtune.tune import journal
@@ -195,3 +198,33 @@ def test_a_line_that_is_full_may_be_shared_where_nobody_told_its_rate(monkeypatc
     monkeypatch.setattr(View, "filled_bit_per_s", _FILLED.fget(found))
     (told,) = said_of_path(found)
     assert found.at_the_bound and "Mb/s of these sessions; what others send" in told
+
+
+def moving(way: str, mb_per_s: float, queued: bool) -> View:
+    """A look in which so much moved one way, and a queue stood on the path or not."""
+    at = mb_per_s * 1e6
+    shown = SimpleNamespace(
+        own_losses=OwnLosses(), glimpsed_bytes_per_s=0.0, most_bytes_per_s=at, queued_bytes_per_s=at if queued else None
+    )
+    main = SimpleNamespace(way=way)
+    look = SimpleNamespace(
+        shown=shown, shown_bit_per_s=8 * at, main=main, ways=(main,), on_the_wire=lambda one: 8 * one
+    )
+    return cast(View, look)
+
+
+def test_what_a_line_carries_one_way_is_not_held_against_the_other() -> None:
+    """Of a line of 96 Mb/s and 19 back others were said to have the rest, and writes had a pace of 96."""
+    learnt, found = Learnt(), paced_line(None)
+    for look in (moving("read", 12.0, False), moving("write", 2.4, True)):
+        learnt.saw(look)
+    told = climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT), learnt=learnt))
+    assert not [one for one in told if "others use the line" in one]
+    paces = [learnt.line_of(moving(way, 1.0, False)).pace_bit_per_s for way in ("read", "write")]
+    assert paces == [96e6, pytest.approx(19.2e6)] and learnt.line_bit_per_s == 96e6
+    # Whoever has less the same way shares it, whatever moved the other way since.
+    learnt.saw(moving("read", 5.0, True))
+    learnt.saw(moving("write", 2.4, True))
+    told = climbing._of_path(climbing.Climb(found, found, Aim(Goal.THROUGHPUT), learnt=learnt))
+    assert [one for one in told if "these sessions had 40.0 Mb/s of its 96.0" in one]
+    assert learnt.yields(moving("read", 1.0, False)) and not learnt.yields(moving("write", 1.0, False))

@@ -17,7 +17,7 @@ from fabtune.autotune import wanted
 from fabtune.autotune.climb import NOTHING_LEFT, climb
 from fabtune.autotune.disturbed import Disturbance, Witness
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
-from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.learnt import KnownLine, Learnt
 from fabtune.autotune.shown_line import ShownLine
 from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
@@ -176,9 +176,9 @@ def test_of_two_disks_of_a_connection_both_must_lose_to_be_paced_first() -> None
 def test_whoever_leaves_others_their_part_gets_neither_a_pace_of_the_line_nor_what_minds_no_losses() -> None:
     lossy = delivering(losing(), 0.5, 1.0, sent_again=1448)
     alone, beside_others = (Learnt(behind_losses=lossy.losing) for _ in range(2))
-    beside_others.line_bytes_per_s, beside_others.queued_bytes_per_s = 80e6, 5e6
+    beside_others.lines[lossy.main.way] = KnownLine(bytes_per_s=80e6, queued_bytes_per_s=5e6)
     assert {one.reason.shares[0].limiter for one in tried_of(lossy, alone)} == {"loss", "queue-overflow"}
-    assert beside_others.yields
+    assert beside_others.yields(lossy)
     assert {one.reason.shares[0].limiter for one in tried_of(lossy, beside_others)} == {"competing-traffic"}
 
 

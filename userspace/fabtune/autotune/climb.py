@@ -9,7 +9,7 @@ from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
-from fabtune.autotune.learnt import OVERFLOW, Learnt
+from fabtune.autotune.learnt import OVERFLOW, KnownLine, Learnt
 from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.new_connections import NewConnections, require_none_owed
 from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
@@ -180,14 +180,14 @@ def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> Non
     """Note in `found` what a step that could be judged, and the look at it, say of what is left to be tried."""
     learnt = found.learnt
     rate_bit_per_s = step.wanted.reason.rate_bit_per_s
-    beyond_shown = learnt.beyond_shown(rate_bit_per_s)
+    beyond_shown = learnt.line_of(step.before).beyond_shown(rate_bit_per_s)
     if climbed.kept:
         learnt.in_vain.clear()
         learnt.perhaps_chance.clear()
     else:
         # What somebody else disturbed was not in vain as far as anybody knows.
         learnt.in_vain |= set() if climbed.disturbance and climbed.disturbance.others else {step.changes}
-        learnt.did_not_help(step.limiters, rate_bit_per_s)
+        learnt.did_not_help(step.limiters, rate_bit_per_s, step.before)
     # A small window keeps a load from losing much: without it losses are what is to be lifted, too.
     wider = not _NO_WINDOW.intersection(step.limiters)
     learnt.behind_losses = after.losing if wider and not climbed.kept else frozenset()
@@ -231,15 +231,16 @@ def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [*found.not_tried, *(f"not seen: {text}" for one in (found.first, found.last) for text in one.missing)]
     told += sorted(found.learnt.left_alone)
-    if found.learnt.yields:
-        told.append(_shared(found.learnt))
+    if shared := found.learnt.shared:
+        told.append(_shared(shared))
+    line = found.learnt.line_of(found.last)
     unpaced = [one for one in found.steps if TOLD_PACE in one.limiters]
     if any(one.kept for one in unpaced):
         told.append(
             "the connections were held to a pace below what the line carries: the rate that it came from is not the "
             "line's"
         )
-    if found.shown_bit_per_s is not None and not found.learnt.overtaken(found.shown_bit_per_s):
+    if found.shown_bit_per_s is not None and not line.overtaken(found.shown_bit_per_s):
         told += found.first.rates_above(found.shown_bit_per_s)
     else:
         told += found.last.rate_doubts or found.first.rate_doubts
@@ -256,11 +257,11 @@ def _of_path(found: Climb) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-def _shared(learnt: Learnt) -> str:
+def _shared(line: KnownLine) -> str:
     """Return a sentence on the others that use the line."""
-    ours, line = (8 * one / 1e6 for one in (learnt.queued_bytes_per_s, learnt.line_bytes_per_s))
+    ours, all_of_it = (f"{8 * one / 1e6:.1f}" for one in (line.queued_bytes_per_s, line.bytes_per_s))
     return (
-        f"others use the line: these sessions had {ours:.1f} Mb/s of its {line:.1f} or more while a queue stood on it; "
+        f"others use the line: these sessions had {ours} Mb/s of its {all_of_it} or more while a queue stood on it; "
         "what would leave others less than half as much as these sessions have does not stay (--unfair keeps it)"
     )
 

@@ -64,29 +64,29 @@ class Wanted:
 
 def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what may serve `aim` and was not tried yet; not every one has anything to write."""
-    tried = learnt.tried
+    tried, line, yields = learnt.tried, learnt.line_of(now), learnt.yields(now)
     if aim.goal is Goal.LATENCY:
         yield from _shorter_queues(now, aim, tried)
-    minding_losses = LOSS.name not in tried and not learnt.yields
+    minding_losses = LOSS.name not in tried and not yields
     if minding_losses and learnt.behind_losses:
         yield _against(now, lambda way: _lost(way) if (way.device, way.way) in learnt.behind_losses else [])
-    probes = PROBING not in tried and not learnt.yields
+    probes = PROBING not in tried and not yields
     # What is paced shows its pace, unless it was no slower for that.
     overfilled = probes and learnt.overfilled(now) and (TOLD_PACE in tried or not now.main_is_paced)
     if overfilled:
-        yield _without_probing(now, learnt.line_bit_per_s)
+        yield _without_probing(now, line.bit_per_s)
     # At the bound nothing is to be lifted; but a line that is full on average may lose, and be idle now and then.
     yield from _lifting(now, learnt)
-    if learnt.yields and COMPETING.name not in tried:
+    if yields and COMPETING.name not in tried:
         yield _against(now, _sharing)
-    if now.lossy_line and not learnt.yields:
-        pacing, minding = _against_overflow(now, tried, learnt.pace_bit_per_s), [_against(now, _lost)] * minding_losses
+    if now.lossy_line and not yields:
+        pacing, minding = _against_overflow(now, tried, line.pace_bit_per_s), [_against(now, _lost)] * minding_losses
         # A pace of what was an average would keep to that.
         first, second = (minding, pacing) if now.shown and now.shown.averaged else (pacing, minding)
         yield from first
         yield from second
     if probes and not overfilled and learnt.probed_in_vain(now, but_for=_WORTH):
-        yield _without_probing(now, learnt.line_bit_per_s)
+        yield _without_probing(now, line.bit_per_s)
     # Without a pace no request is shorter.
     if aim.goal is not Goal.LATENCY and TOLD_PACE not in tried:
         yield from _without_pace(now, now.paced)
@@ -97,11 +97,11 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
 def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
     # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
-    tried = learnt.tried | (_AGGRESSIVE if learnt.yields else set())
+    line, tried = learnt.line_of(now), learnt.tried | (_AGGRESSIVE if learnt.yields(now) else set())
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
     if now.overfills or now.floods:
-        rate = learnt.flooded_bit_per_s if now.floods else learnt.pace_bit_per_s
+        rate = line.flooded_bit_per_s if now.floods else line.pace_bit_per_s
         yield from _against_overflow(now, tried, rate)
     shares = tuple(
         share
@@ -113,12 +113,12 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     minding = LOSS.name not in tried
     for first in range(len(shares)):
         yield _against(now, _among(shares[first:]), minding)
-        yield from _wider(now, shares[first:], learnt.line_bit_per_s)
+        yield from _wider(now, shares[first:], line.bit_per_s)
     if LINE_OR_BUFFER.name not in tried and any(map(_perhaps_buffer, now.ways)):
         yield _against(now, _perhaps_buffer, minding)
     # A queue too short to be seen overflows all the same.
     if now.lossy:
-        yield from _against_overflow(now, tried, learnt.pace_bit_per_s)
+        yield from _against_overflow(now, tried, line.pace_bit_per_s)
 
 
 def _wider(now: View, shares: Sequence[Share], line_bit_per_s: float) -> Iterator[Wanted]:
