@@ -88,6 +88,12 @@ def test_what_a_page_refers_to_is_there() -> None:
     assert not [name for name, page in PAGES.items() if "@" in page]
 
 
+@pytest.mark.parametrize("verb", ["apply", "confirm", "guard", "revert", "tune", "verify"])
+def test_where_to_begin_every_verb_is_named_that_writes_or_keeps_values(verb: str) -> None:
+    section = PAGES["fabtune.7"].partition(".Ss Tune\n")[2].partition(".Ss Prove\n")[0]
+    assert re.search(rf"^\.Xr fabtune-{verb} 8", section, re.MULTILINE)
+
+
 @pytest.mark.skipif(not shutil.which("mandoc"), reason="mandoc is not installed; make check-ops has it")
 def test_mandoc_has_nothing_to_complain_of(tmp_path: Path) -> None:
     for name, page in PAGES.items():
