@@ -66,6 +66,8 @@ time2wait() {
 }
 
 @test "what is tuned on the far disk alone leaves the near session's record as it was" {
+	# In the short run tests/unit/test_tune_planned.py looks at the plan of such a step.
+	[ "${LENGTH:-short}" = full ] || skip "in the full run"
 	under_load randread 32
 	fabtune tune --yes --for 8s --target-netns target --on "$DISK" --json > tune.json
 	cat tune.json
