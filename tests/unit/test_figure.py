@@ -5,8 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fabtune.experiment import publish
+import pytest
+
+from fabtune.experiment import batch, definition, publish
+from fabtune.experiment.settings import common
 from fabtune.experiment.summary import UNTOLD, summarise
+from fabtune.lab import fabrics
 from fabtune.model.results import FAILED, LEFT_OUT, Point
 from fabtune.report import figure
 
@@ -14,6 +18,7 @@ ROWS = [
     {"fabric": "iscsi", "size": size, "op": "read", "mb_per_s": rate, "p50_ms": 1.0}
     for size, rate in (("4KiB", 2.0), ("64KiB", 30.0))
 ] + [{"fabric": "fc", "size": "4KiB", "op": "read", "missing": "not available here: no adapter"}]
+BOUND: dict[str, Any] = {"bound_mb_per_s": 119.5, "fraction_of_bound": 0.1}
 PLOT = figure.Plot("size", "mb_per_s", "fabric", {"4KiB": 4096.0, "64KiB": 65536.0}, log=True)
 
 
@@ -207,3 +212,42 @@ def test_two_points_are_not_joined(tmp_path: Path) -> None:
     for row, rate in zip(two, (1.0, 2.0, 3.0, 4.0), strict=True):
         row["mb_per_s"] = rate
     assert 'class="line" d="M' not in re.sub(r'<path class="line" d="M[^"]*h28"/>', "", shown(two, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('[factors]\nrtt = ["0ms", "20ms"]\n[fixed]\nworkload = "net"\n', "over round trip"),
+        ('[factors]\nrtt = ["0ms", "20ms"]\nprofile = ["untouched", "wan"]\n[fixed]\nworkload = "net"\n', "Yes. wan"),
+        ('[factors]\ndepth = ["1", "16"]\n[fixed]\nfabric = "scsi_debug"\n', "over queue depth"),
+        ('[factors]\nfabric = ["iscsi", "fc"]\n[fixed]\nrtt = "1ms"\n', "no Fibre Channel adapter"),
+        ('[fixed]\nworkload = "net"\n', "No profile is held against another"),
+    ],
+)
+def test_points_without_a_bound_have_a_page_without_a_plot(text: str, says: str, tmp_path: Path) -> None:
+    """After hours, and again with each --resume, "point 0: no bound_mb_per_s" was all that was said."""
+    (tmp_path / "exp.toml").write_text(f'summary = "no bound"\nseeds = 3\n{text}')
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for run in runs:
+        place = common(run.settings, "read")
+        if why := fabrics.find(run.settings.fabric).MISSING:
+            run.keep([Point({"fabric": run.settings.fabric, "op": "read", "missing": why})])
+            continue
+        rate = (5.0 if run.settings.profile == "wan" else 1.0) * (10.0 + run.settings.seed / 10)
+        run.keep([place | {"mb_per_s": rate} | (BOUND if "fc" in text else {})])
+    shown = publish.of_lab(wanted, batch.summary_of(runs), (), "", "fabtune run exp", tmp_path / "out")
+    said = shown.page.read_text() + "\n".join(shown.texts)
+    assert says in said and any("10.2" in cell for table in shown.tables for row in table.shown() for cell in row)
+
+
+def test_a_bound_that_some_seeds_do_not_tell_is_none_of_all(tmp_path: Path) -> None:
+    """The share of three seeds of which one has no path is not told: the page ended in a traceback."""
+    (tmp_path / "exp.toml").write_text('seeds = 3\n[factors]\nrtt = ["1ms"]\n')
+    wanted = definition.load(str(tmp_path / "exp.toml"))
+    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "out")
+    for run in runs:
+        share = BOUND if run.number > 1 else {}
+        run.keep([common(run.settings, "read") | {"mb_per_s": 12.0 + run.number} | share])
+    shown = publish.of_lab(wanted, batch.summary_of(runs), (), "", "fabtune run exp", tmp_path / "out")
+    assert "No profile is held" in shown.page.read_text()

@@ -76,7 +76,7 @@ def of_lab(
         facts |= {"runs": part}
     kept = results.keep_points(points, out)
     rows, factors = [one.row for one in found], tuple(wanted.factors)
-    if not wanted.plot and all(one.decides == THROUGHPUT for one in found):
+    if not wanted.plot and all(one.decides == THROUGHPUT for one in found) and demo.takes(points):
         return Published(
             points=points,
             tables=tuple(demo.tables(points)),

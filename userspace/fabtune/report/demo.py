@@ -125,14 +125,24 @@ def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], o
     return page.write(html, out_dir / "figures.html")
 
 
+def takes(points: Sequence[Point]) -> bool:
+    """Return whether all points are of those that can be shown: some fabrics and loads know no path or no bound."""
+    return not any(_missing(point) or point["op"] not in OPS for point in points)
+
+
+def _missing(point: Point) -> list[str]:
+    """Return the keys that the point lacks, or does not tell."""
+    if point.get("mb_per_s") is None:
+        return [key for key in _PLACE if key not in point]
+    return [key for key in KEYS if point.get(key) is None]
+
+
 def _facets(points: Sequence[Point]) -> _Facets:
     """Split `points` by what varies besides profile, round trip and direction, with a heading for each group."""
     if not points:
         raise InputError("no points to show: the measurement has produced nothing")
     for index, point in enumerate(points):
-        told = KEYS if point.get("mb_per_s") is not None else _PLACE
-        missing = [key for key in told if key not in point]
-        if missing:
+        if missing := _missing(point):
             raise InputError(f"point {index}: no {', '.join(missing)}; expected {', '.join(KEYS)}")
         if point["op"] not in OPS:
             raise InputError(f"point {index}: op is '{point['op']}', expected one of {', '.join(OPS)}")
