@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a capture is taken to show: hand-made PDUs of known exchanges, right claims and wrong ones."""
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from run_records import make_record
 
-from fabtune.errors import InputError
-from fabtune.measure import capture, proof
+from fabtune.errors import FabtuneError, InputError
+from fabtune.host import run
+from fabtune.measure import capture, measurement, proof, workload
 from fabtune.measure.proof import AS_CONFIGURED, CANNOT_TELL, NOT_AS_CONFIGURED
+from fabtune.measure.target import Target
 from fabtune.measure.wire import COMMAND, DATA_IN, DATA_OUT, R2T, RESPONSE, UNSOLICITED, Pdu
+from fabtune.model.runrecord import PathTold, RunRecord
+from fabtune.progress import Progress
 
 
 def write_of(
@@ -107,3 +114,25 @@ def test_unknown_claims_are_refused() -> None:
     for word in ("CommandWindow", "Window=3"):
         with pytest.raises(InputError, match="expected NAME=VALUE with NAME one of"):
             capture.claims([word])
+
+
+@pytest.mark.parametrize("missing", ["dumpcap", "tshark"])
+def test_what_a_capture_needs_is_asked_for_before_the_load(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "no proof from the wire: dumpcap not found", after the whole load."""
+    ran = []
+
+    def measure(*_: object) -> RunRecord:
+        ran.append("the load")
+        return make_record(100)
+
+    monkeypatch.setattr(run, "where_is", lambda program: None if program == missing else f"/usr/bin/{program}")
+    monkeypatch.setattr(capture, "live_sessions", lambda: [SimpleNamespace(sid=1)])
+    monkeypatch.setattr(measurement, "tunables_now", dict)
+    monkeypatch.setattr(measurement.Measurement, "measure", measure)
+    place = Target(Path("/dev/sdz"), "device", 1 << 30, "sdz", "", "", 512, (1,))
+    asked = measurement.Measurement(workload.load("xdd"), place, PathTold())
+    with pytest.raises(FabtuneError, match=f"^{missing} not found; install it with"):
+        measurement.measure_whole(asked, "", tmp_path, {}, None, Progress(quiet=True), print)
+    assert not ran

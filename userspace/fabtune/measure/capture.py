@@ -34,9 +34,10 @@ def claims(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def check_session(target: Target) -> None:
-    """Raise FabtuneError unless exactly one iSCSI session carries `target`, a block device."""
+def check_capture(target: Target) -> None:
+    """Raise FabtuneError unless `target` is a block device of one iSCSI session, and can be captured here."""
     _session(target)
+    wire.check_programs()
 
 
 def prove(record: RunRecord, workload: Workload, target: Target, extra: dict[str, str]) -> RunRecord:

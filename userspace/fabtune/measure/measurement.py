@@ -115,7 +115,7 @@ def measure_whole(
     Raises InputError before anything runs, workload_run.IncompleteError with what was measured so far.
     """
     if claims is not None:
-        capture.check_session(asked.place)
+        capture.check_capture(asked.place)
     around = tunables_now()
     archive = pcp.PcpArchive(out / time.strftime(f"%Y%m%dT%H%M%S-{asked.name}.pcp", time.gmtime()))
     try:

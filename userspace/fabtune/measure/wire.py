@@ -41,6 +41,20 @@ class Pdu:
     max_cmd_sn: int | None = None
 
 
+def check_programs() -> None:
+    """Raise FabtuneError unless what records and what dissects are installed."""
+    _dumpcap()
+    _tshark()
+
+
+def _dumpcap() -> str:
+    return require("dumpcap", "wireshark-common")
+
+
+def _tshark() -> str:
+    return require("tshark", "tshark")
+
+
 class Capture:
     """Records the traffic with one portal to `path` while the ``with`` block runs.
 
@@ -51,7 +65,7 @@ class Capture:
     def __init__(self, address: str, port: int, path: Path) -> None:
         self._log = path.with_suffix(".log")
         self._command = [
-            require("dumpcap", "wireshark-common"), "-q", "-i", str(iproute.way_to(address)["dev"]), "-B", "64",
+            _dumpcap(), "-q", "-i", str(iproute.way_to(address)["dev"]), "-B", "64",
             "-w", str(path), "-f", f"tcp port {port} and host {address}",
         ]  # fmt: skip
 
@@ -88,7 +102,7 @@ def pdus(path: Path, port: int) -> list[Pdu]:
     """
     text = run(
         [
-            require("tshark", "tshark"), "-r", path, "-2", "-Y", "iscsi", "-T", "json", "-J", "iscsi",
+            _tshark(), "-r", path, "-2", "-Y", "iscsi", "-T", "json", "-J", "iscsi",
             "-o", "iscsi.bogus_pdu_max_data_len:16777215", "-o", f"iscsi.target_ports:3260,{port}",
         ],
         what=f"dissecting {path}",
