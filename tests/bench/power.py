@@ -39,6 +39,8 @@ VERBS = ("ab", "report", "compare")
 KEPT, PAGE = TOP / "Documentation/results/simulated/power.json", TOP / "Documentation/measuring.md"
 _LICENCE = "SPDX-License-Identifier: GPL-2.0-or-later"
 _MARKS = "<!-- power -->\n", "<!-- end of power -->\n"
+# What the file says of each case, null where it does not ask for it.
+_KEYS = ("coverage", "textbook", "power", "wrong_way", "false_different", "pairs")
 # An outlier: a run that loses so much.
 _LOSS = math.log(0.7)
 
@@ -242,7 +244,11 @@ def simulate(names: Sequence[str], sessions: int) -> Result:
 
 def as_json(result: Result) -> str:
     """Return the result as its file has it: the verbs beside what they were tried on, and a digest of it all."""
-    found = {"licence": _LICENCE, "sessions": result.sessions, "cases": result.cases, **result.verbs}
+    verbs = {
+        verb: {name: {key: said.get(key) for key in _KEYS} for name, said in cases.items()}
+        for verb, cases in result.verbs.items()
+    }
+    found = {"licence": _LICENCE, "sessions": result.sessions, "cases": result.cases, **verbs}
     return json.dumps(found | {"digest": _digest(found)}, indent=1) + "\n"
 
 
@@ -255,7 +261,13 @@ def read(path: Path) -> Result:
     raw = json.loads(path.read_text())
     if raw.pop("digest") != _digest(raw):
         raise ValueError(f"{path}: edited by hand: its digest does not fit")
-    return Result(raw["sessions"], raw["cases"], {verb: raw[verb] for verb in VERBS})
+    verbs = {
+        verb: {
+            name: {key: value for key, value in said.items() if value is not None} for name, said in raw[verb].items()
+        }
+        for verb in VERBS
+    }
+    return Result(raw["sessions"], raw["cases"], verbs)
 
 
 def missed(result: Result) -> list[str]:

@@ -2,6 +2,7 @@
 """The simulation of the verdicts in short, its bars, and the table that Documentation has of the long one."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -59,6 +60,20 @@ def test_a_kept_result_that_was_edited_is_refused(power: ModuleType, tmp_path: P
     edited.write_text(power.KEPT.read_text().replace('"power": 0.9', '"power": 0.95', 1))
     with pytest.raises(ValueError, match="edited by hand"):
         power.read(edited)
+
+
+def test_each_case_of_the_file_has_each_figure_or_says_that_it_has_none(power: ModuleType, tmp_path: Path) -> None:
+    """A case with an effect had no `false_different`, one without no `power`: whoever read them got a KeyError."""
+    (tmp_path / "power.json").write_text(power.as_json(power.simulate(["5-2-6", "0-2-10", "5-5-decided"], 2)))
+    for path in (power.KEPT, tmp_path / "power.json"):
+        kept = json.loads(path.read_text())
+        for verb in power.VERBS:
+            for name, said in kept[verb].items():
+                of_effect, of_none = power.CASES[name].effect > 0, power.CASES[name].effect == 0
+                assert (said["power"] is not None) == (said["wrong_way"] is not None) == of_effect, (verb, name)
+                assert (said["false_different"] is not None) == of_none, (verb, name)
+                assert said["coverage"] is not None and "textbook" in said
+        assert power.as_json(power.read(path)) == path.read_text()
 
 
 def test_documentation_has_the_table_of_the_kept_result(power: ModuleType) -> None:
