@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from figures import style
 from lab_run import TOP, lab_run
 
-from fabtune.report.chart import Axis, Series
-from fabtune.report.panels import Marks, Panel, panels
+sys.path.insert(0, str(TOP / "userspace"))
+
+from kept_pictures import style  # noqa: E402
+
+from fabtune.report.chart import Axis, Series  # noqa: E402
+from fabtune.report.panels import Marks, Panel, panels  # noqa: E402
 
 # What 200 Mb/s of Ethernet leave for iSCSI's payload at MTU 1500, in MB/s.
 BOUND_MB_PER_S = 23.9

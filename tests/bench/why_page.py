@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What Documentation/why.md shows of the bench: how right the verdicts are, and how far predictions are off."""
 
-import importlib.util
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import kept_pictures
 from why_judge import UNKNOWN, Truth, predictions, score, share_error_points, summed
 
 from fabtune.report import chart
@@ -96,24 +96,7 @@ def drawing(kept: Mapping[str, Any]) -> str:
     series.append(chart.Series("as foretold", tuple((end, end) for end in ends), "bound", look=None))
     axes = (chart.Axis("measured MB/s after the change", 10), chart.Axis("foretold MB/s", 10))
     drawn = chart.line_chart("Foretold beside measured", series, *axes, from_zero=False)
-    return _standalone(drawn)
-
-
-def _standalone(drawn: str) -> str:
-    spec = importlib.util.spec_from_file_location("bench_figures", TOP / "tests/bench/figures.py")
-    assert spec is not None and spec.loader is not None
-    figures = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(figures)
-    css = (TOP / figures.STYLE).read_text()
-    width, height = chart.WIDTH, chart.HEIGHT
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="13">',
-        "<!-- SPDX-License-Identifier: GPL-2.0-or-later -->",
-        f'<style>\n{figures.style(css)}\n</style>\n<rect width="100%" height="100%" fill="#ffffff"/>',
-        drawn.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1),
-        "</svg>\n",
-    ])  # fmt: skip
+    return kept_pictures.standalone([drawn], (TOP / kept_pictures.STYLE).read_text())
 
 
 def keep(found: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/bench")]
 
-import figures  # noqa: E402
+import kept_pictures  # noqa: E402
 
 from fabtune.report.chart import Axis, Series  # noqa: E402
 from fabtune.report.panels import Panel, panels  # noqa: E402
@@ -40,7 +40,7 @@ def main() -> None:
             for look, (name, points) in enumerate(curves.items())
         )
         drawn.append(Panel(Axis(label), series))
-    css = figures.style((TOP / figures.STYLE).read_text())
+    css = kept_pictures.style((TOP / kept_pictures.STYLE).read_text())
     text = panels("The dashboard's panels over a session whose target takes two commands at a time", Axis("s"), drawn)
     head, _, rest = text.partition(">")
     width, height = re.findall(r"\d+", head)[-2:]

@@ -36,7 +36,11 @@ def figures() -> ModuleType:
 @pytest.fixture
 def copy(tmp_path: Path, figures: ModuleType) -> Path:
     """The pages, pictures and results of this tree."""
-    for name in ("README.md", figures.STYLE, *(str(path.relative_to(TOP)) for path in TOP.glob("Documentation/**/*"))):
+    for name in (
+        "README.md",
+        figures.kept_pictures.STYLE,
+        *(str(path.relative_to(TOP)) for path in TOP.glob("Documentation/**/*")),
+    ):
         if (TOP / name).is_file():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(TOP / name, tmp_path / name)
@@ -94,18 +98,19 @@ def test_a_table_without_results_is_found(
 
 
 def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType) -> None:
-    assert figures.Kept([{"seeds": 1}], "").seeds.startswith("One seed")
-    assert figures.told({"mb_per_s": 5.0, "mb_per_s_low": 4.32, "mb_per_s_high": 5.7}) == "5.0 (4.3..5.7)"
-    assert figures.told({"mb_per_s": 119.5, "mb_per_s_low": 119.51, "mb_per_s_high": 119.52}) == "119.5"
-    assert figures.told({"mb_per_s": 97.7, "mb_per_s_groups": "97.7 (2), 119.5 (3)"}) == "97.7 (2) or 119.5 (3)"
+    told = figures.kept_tables.told
+    assert figures.kept_file.Kept([{"seeds": 1}], "").seeds.startswith("One seed")
+    assert told({"mb_per_s": 5.0, "mb_per_s_low": 4.32, "mb_per_s_high": 5.7}) == "5.0 (4.3..5.7)"
+    assert told({"mb_per_s": 119.5, "mb_per_s_low": 119.51, "mb_per_s_high": 119.52}) == "119.5"
+    assert told({"mb_per_s": 97.7, "mb_per_s_groups": "97.7 (2), 119.5 (3)"}) == "97.7 (2) or 119.5 (3)"
     alone = {"mb_per_s": 119.5, "mb_per_s_low": 84.1, "mb_per_s_high": 149.0, "mb_per_s_apart": 97.7}
-    assert figures.told(alone) == "119.5 (84.1..149.0, one seed 97.7)"
-    assert figures.told({}) == "–"
+    assert told(alone) == "119.5 (84.1..149.0, one seed 97.7)"
+    assert told({}) == "–"
     # One bucket of 1/16 further is not apart, and three alike are known to a bucket.
     beside = {"oldest_s": 0.186, "oldest_s_low": 0.17, "oldest_s_high": 0.2, "oldest_s_apart": 0.177}
-    assert figures.told(beside, "oldest_s", 2) == "0.19 (0.17..0.20)"
+    assert told(beside, "oldest_s", 2) == "0.19 (0.17..0.20)"
     alike = {"p50_ms": 160.43, "p50_ms_low": 160.43, "p50_ms_high": 160.43}
-    assert figures.told(alike, "p50_ms", 0) == "160 (156..165)"
+    assert told(alike, "p50_ms", 0) == "160 (156..165)"
 
 
 @pytest.fixture
@@ -129,14 +134,14 @@ def test_kept_is_what_the_runs_left(
     tree: Path, figures: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A median of 99.9 written into summary.json by hand was kept, with a digest."""
-    sound = figures.read(figures.keep(tree, tmp_path / "kept"))
+    sound = figures.kept_file.read(figures.keep(tree, tmp_path / "kept"))
     assert [point["mb_per_s"] for point in sound.points] == [10.2, 20.2] and not capsys.readouterr().err
     points = json.loads((tree / "summary.json").read_text())
     # The summary has more than the runs told: that comes from the settings.
     assert all("line_mb_per_s" in point for point in points)
     points[0]["mb_per_s"] = 99.9
     (tree / "summary.json").write_text(json.dumps(points))
-    assert figures.read(figures.keep(tree, tmp_path / "kept")).points == sound.points
+    assert figures.kept_file.read(figures.keep(tree, tmp_path / "kept")).points == sound.points
     assert "summary.json: not what its runs give" in capsys.readouterr().err
 
 
@@ -171,7 +176,7 @@ def test_a_table_that_lost_its_marks_is_found_and_nothing_is_eaten(
 
 def test_a_tree_without_its_summary_is_kept_all_the_same(tree: Path, figures: ModuleType, tmp_path: Path) -> None:
     (tree / "summary.json").unlink()
-    assert len(figures.read(figures.keep(tree, tmp_path / "kept")).points) == 2
+    assert len(figures.kept_file.read(figures.keep(tree, tmp_path / "kept")).points) == 2
 
 
 def edit(path: Path, change: Callable[[Any], object]) -> None:
@@ -241,7 +246,7 @@ def test_a_table_says_itself_what_it_lacks_of_its_definition(
     document = json.loads(path.read_text())
     last = document["points"][-1]
     points = [point | {"seeds": 2} for point in document["points"] if point["loss"] != last["loss"]]
-    figures.write(path, points, document["origin"])
+    figures.kept_file.write(path, points, document["origin"])
     assert check(figures, copy, monkeypatch) == 1
     told = capsys.readouterr().err
     assert "warning: wan-loss: 2 of 6 combinations of the definition are not in it" in told
@@ -267,7 +272,7 @@ def test_an_experiment_without_kept_results_is_a_warning(
 def test_whole_results_are_of_their_definition(figures: ModuleType) -> None:
     """What is kept is recognised as its combination's, whatever its factors: else all of it would be missing."""
     lacks = {
-        path.stem: figures.kept_against.points_apart(path.stem, figures.read(path).points)
+        path.stem: figures.kept_against.points_apart(path.stem, figures.kept_file.read(path).points)
         for path in (TOP / "Documentation/results").glob("*.json")
     }
     # Newer than their results are what sandia does in the one, and the size of a read in the other.
@@ -276,7 +281,7 @@ def test_whole_results_are_of_their_definition(figures: ModuleType) -> None:
 
 def test_results_with_another_fixed_setting_are_not_those_of_the_definition(figures: ModuleType) -> None:
     """Only what varies was looked at: a table of another request size passed for the definition's."""
-    points = figures.read(TOP / "Documentation/results/wan-loss.json").points
+    points = figures.kept_file.read(TOP / "Documentation/results/wan-loss.json").points
     assert figures.kept_against.points_apart("wan-loss", points) == []
     found = figures.kept_against.points_apart("wan-loss", [point | {"size_bytes": 4096} for point in points])
     assert found == [

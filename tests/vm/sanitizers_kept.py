@@ -11,7 +11,8 @@ from reports import Reports
 
 sys.path.insert(0, str(run.TOP / "tests/bench"))
 
-import figures  # noqa: E402
+import kept_file  # noqa: E402
+import kept_tables  # noqa: E402
 
 FILE = run.TOP / "Documentation/results/sanitizers/suites.json"
 PAGE = run.TOP / "Documentation/fabstat.md"
@@ -28,7 +29,7 @@ def read(path: Path) -> tuple[Results, Complaints]:
     """Return what is kept, nothing where there is no such file.  Raises ValueError when it is not what was kept."""
     results: Results = {}
     complaints = {}
-    for point in figures.read(path).points if path.exists() else []:
+    for point in kept_file.read(path).points if path.exists() else []:
         kernel, suite = point.pop("kernel"), point.pop("suite")
         complaints[kernel, suite] = Reports(*(point.pop(kind) for kind in _KINDS))
         results.setdefault(kernel, {})[suite] = point
@@ -43,7 +44,7 @@ def write(path: Path, results: Results, complaints: Complaints, module: str) -> 
         for suite, one in sorted(suites.items())
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    figures.write(path, points, f"`make check-sanitizers`, module {module[:16]}")
+    kept_file.write(path, points, f"`make check-sanitizers`, module {module[:16]}")
 
 
 def _first_lines(found: Reports) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def table(path: Path) -> str:
         minutes = sum(one["cpu_s"] for one in suites.values()) / 60
         rows.append((kernel, *map(str, counts), f"{minutes:.0f}"))
     titles = ("kernel", "suites", "tests passed", "failed", "skipped", "reports", "known ones", "minutes of CPU")
-    return f"{figures.table(titles, rows)}\n{figures.read(path).origin}.\n"
+    return f"{kept_tables.table(titles, rows)}\n{kept_file.read(path).origin}.\n"
 
 
 def with_table(text: str, path: Path) -> str:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A file of kept results: the points of an experiment with what they came from, and a digest that tells edits."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Point = dict[str, Any]
+SCHEMA = "fabtune-kept-results/1"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The results of one experiment: its rows as summary.json has them, and what they came from, in words."""
+
+    points: list[Point]
+    origin: str
+
+    @property
+    def seeds(self) -> str:
+        """What is said of the number of draws behind each figure."""
+        counts = sorted({int(point["seeds"]) for point in self.points})
+        if counts == [1]:
+            return "One seed: a single draw, without intervals"
+        return f"Medians of {' or '.join(map(str, counts))} seeds, with 95 % intervals"
+
+
+def digest_of(document: dict[str, Any]) -> str:
+    """Return the digest of kept results, that key itself left out."""
+    rest = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def read(path: Path) -> Kept:
+    """Return kept results.  Raises ValueError when they are not what was kept."""
+    document = json.loads(path.read_text())
+    if document.get("schema") != SCHEMA or digest_of(document) != document.get("digest"):
+        raise ValueError(f"{path}: edited by hand: its digest does not fit; measure, then keep it with --keep")
+    return Kept(document["points"], document["origin"])
+
+
+def write(path: Path, points: Sequence[Point], origin: str) -> None:
+    """Keep results with their digest."""
+    known = [{key: value for key, value in point.items() if value is not None} for point in points]
+    document: dict[str, Any] = {"schema": SCHEMA, "origin": origin, "points": known}
+    head = json.dumps({**document, "points": [], "digest": digest_of(document)}, indent=1, sort_keys=True)
+    # A line a point: small, and a change is to be seen.
+    lines = ",\n".join("  " + json.dumps(point, sort_keys=True) for point in known)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(head.replace('"points": []', f'"points": [\n{lines}\n ]') + "\n")

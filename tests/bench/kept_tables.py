@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The tables of Documentation that show kept results, by experiment."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kept_file import Point
+
+from fabtune.experiment.summary import rounded_of
+from fabtune.model.statistics import one_apart
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return one row of a Markdown table."""
+    return f"| {' | '.join(cells)} |\n"
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    return row(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(row, rows))
+
+
+def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
+    """Return a figure with its interval; where its seeds fall into two groups both, and one that differs alone too."""
+    if point.get(key) is None:
+        return "–"
+    if groups := point.get(f"{key}_groups"):
+        return str(groups).replace(", ", " or ")
+    low, high = point.get(f"{key}_low"), point.get(f"{key}_high")
+    middle = f"{point[key]:.{digits}f}"
+    if (rounded := rounded_of(key)) and low is not None and high is not None:
+        # Earlier results know nothing of buckets: no interval is narrower than one.
+        low, high = min(low, point[key] / (1 + rounded)), max(high, point[key] * (1 + rounded))
+    ends = "" if low is None or high is None else f"{low:.{digits}f}..{high:.{digits}f}"
+    alone = point.get(f"{key}_apart")
+    if alone is not None and one_apart((point[key], point[key], alone), rounded) is None:
+        alone = None
+    said = "" if alone is None else f", one seed {alone:.{digits}f}"
+    return middle if ends in ("", f"{middle}..{middle}") else f"{middle} ({ends}{said})"
+
+
+def middle(point: Point, key: str) -> str:
+    """Return a figure alone."""
+    return "–" if point.get(key) is None else f"{point[key]:.1f}"
+
+
+def by(points: Sequence[Point], **wanted: Any) -> Point:
+    """Return the one point with these values, an empty one where it was not measured."""
+    found = [point for point in points if all(point.get(key) == value for key, value in wanted.items())]
+    return found[0] if found else {}
+
+
+def gains(points: Sequence[Point]) -> str:
+    """A row a round trip and direction: untouched, `wan`, the bound, the gain and the verdict."""
+    titles = (
+        "RTT ms", "direction", "untouched MB/s", "`wan` MB/s", "bound MB/s", "of the bound", "gain", "verdict",
+        "`wan` p50 / p99 ms",
+    )  # fmt: skip
+    rows = []
+    for rtt, op in sorted({(point["rtt_ms"], point["op"]) for point in points}):
+        base, wan = (by(points, rtt_ms=rtt, op=op, profile=name) for name in ("untouched", "wan"))
+        rows.append((
+            f"{rtt:g}", op, told(base), told(wan), f"{wan['bound_mb_per_s']:.1f}", f"{wan['fraction_of_bound']:.1%}",
+            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{middle(wan, 'p50_ms')} / {middle(wan, 'p99_ms')}",
+        ))  # fmt: skip
+    return table(titles, rows)
+
+
+def both(points: Sequence[Point], key: str = "mb_per_s", **wanted: Any) -> str:
+    """Return read / write of one combination."""
+    reads, writes = (told(by(points, op=op, **wanted), key) for op in ("read", "write"))
+    return "–" if reads == writes == "–" else f"{reads} / {writes}"
+
+
+def profiles(points: Sequence[Point]) -> str:
+    """A row a round trip, a column a profile, read / write."""
+    names = list(dict.fromkeys(point["profile"] for point in points))
+    rows = []
+    for rtt in sorted({point["rtt_ms"] for point in points}):
+        bound = by(points, rtt_ms=rtt)["bound_mb_per_s"]
+        rows.append((f"{rtt:g}", *(both(points, rtt_ms=rtt, profile=name) for name in names), f"{bound:.1f}"))
+    return table(("RTT ms", *(f"`{name}`" for name in names), "bound"), rows)
+
+
+def losses(points: Sequence[Point]) -> str:
+    """A row a loss, a column a profile, read / write."""
+    names = list(dict.fromkeys(point["profile"] for point in points))
+    rows = [
+        (f"{loss * 100:g} %", *(both(points, loss=loss, profile=name) for name in names))
+        for loss in sorted({point["loss"] for point in points})
+    ]
+    return table(("loss", *(f"`{name}`" for name in names)), rows)
+
+
+def shares(points: Sequence[Point]) -> str:
+    """A row a round trip and direction with the share of the bound."""
+    rows = [
+        (f"{p['rtt_ms']:g}", p["op"], told(p), f"{p['bound_mb_per_s']:.1f}", f"{p['fraction_of_bound']:.1%}")
+        for p in sorted(points, key=lambda p: (p["rtt_ms"], p["op"]))
+    ]
+    return table(("RTT ms", "op", "MB/s", "bound", "share"), rows)
+
+
+def kinds(points: Sequence[Point]) -> str:
+    """A row a round trip, a column a kind of target and profile, read / write."""
+    columns = list(dict.fromkeys((point["target"], point["profile"]) for point in points))
+    rows = []
+    for rtt in sorted({point["rtt_ms"] for point in points}):
+        cells = [both(points, rtt_ms=rtt, target=target, profile=profile) for target, profile in columns]
+        rows.append((f"{rtt:g}", *cells, f"{by(points, rtt_ms=rtt)['bound_mb_per_s']:.1f}"))
+    return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
+
+
+def over(factor: str, *more: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row for each value of `factor`, a column for each profile, read / write.
+
+    The bound's column follows, then for each of the figures `more` a column for each profile as well.
+    """
+
+    def rows(points: Sequence[Point]) -> str:
+        names = list(dict.fromkeys(point["profile"] for point in points))
+        values = list(dict.fromkeys(point[factor] for point in points))
+        cells = []
+        for value in values:
+            row = {factor: value}
+            cells.append((
+                f"{value:g}" if isinstance(value, float) else str(value),
+                *(both(points, profile=name, **row) for name in names),
+                f"{by(points, **row)['bound_mb_per_s']:.1f}",
+                *(both(points, key, profile=name, **row) for key in more for name in names),
+            ))  # fmt: skip
+        titles = (f"`{name}` {COLUMNS[key][0]}" for key in more for name in names)
+        return table((COLUMNS.get(factor, (factor,))[0], *(f"`{name}`" for name in names), "bound", *titles), cells)
+
+    return rows
+
+
+# Figures of a table with a row a combination: what heads the column, and how many digits follow the point.
+COLUMNS = {
+    "mb_per_s": ("MB/s", 1), "fraction_of_bound": ("of the bound", 3), "cpu_s_per_gb": ("CPU s/GB", 1),
+    "oldest_s": ("longest wait, s", 2), "queue_full": ("refused as full", 0), "depth_after": ("depth afterwards", 0),
+    "paths_failed": ("paths failed", 0), "p50_ms": ("p50 ms", 2), "p99_ms": ("p99 ms", 2),
+    "rtt_ms": ("RTT ms", 0), "size_bytes": ("request", 0),
+    "slowest_share": ("slowest client's share", 3),
+}  # fmt: skip
+
+
+def size(count_bytes: int) -> str:
+    """Return a size as definitions give it."""
+    return f"{count_bytes >> 20} MiB" if count_bytes >= 1 << 20 else f"{count_bytes >> 10} KiB"
+
+
+def listed(*names: str) -> Callable[[Sequence[Point]], str]:
+    """Return the table with a row a combination: the factors among `names`, the direction, then figures."""
+
+    def cell(point: Point, name: str) -> str:
+        if name == "size_bytes":
+            return size(int(point[name]))
+        if name in COLUMNS and isinstance(point.get(name), int | float):
+            # Of less than 1 MB/s the first digit alone says little.
+            return told(point, name, COLUMNS[name][1] + (name == "mb_per_s" and point[name] < 1))
+        return str(point.get(name, "–"))
+
+    def rows(points: Sequence[Point]) -> str:
+        columns = list(names)
+        if len({point["op"] for point in points}) > 1:
+            columns.insert(columns.index("mb_per_s"), "op")
+        titles = [COLUMNS[name][0] if name in COLUMNS else name.replace("_", " ") for name in columns]
+        return table(titles, [[cell(point, name) for name in columns] for point in points])
+
+    return rows
+
+
+TABLES: dict[str, Callable[[Sequence[Point]], str]] = {
+    "demo": gains, "wan-rtt": profiles, "wan-loss": losses, "wan-far": shares,
+    "target-kinds": kinds, "wan-jitter": over("jitter"), "wan-shared": over("buffer"),
+    "wan-buffer": over("buffer", "cpu_s_per_gb"),
+    "wan-cross": over("cross"), "wan-deep": shares, "wan-known": over("rtt_ms"),
+    "path-cut": listed("cut", "mb_per_s", "paths_failed", "oldest_s"),
+    "queue-full": listed("task_set_full", "mb_per_s", "queue_full", "oldest_s", "depth_after"),
+    "multipath": listed("sessions", "mb_per_s"), "mptio": listed("workload", "threads", "mb_per_s"),
+    "lun-stress-128": listed("clients", "mb_per_s", "oldest_s"),
+    "stripe-targets": listed("targets", "mb_per_s", "fraction_of_bound"),
+    "pileup": listed("threads", "mb_per_s", "p50_ms", "p99_ms"),
+    "r2t-cost": listed("unsolicited", "rtt_ms", "mb_per_s", "p50_ms"),
+    "security-cost": listed("security", "mb_per_s", "cpu_s_per_gb"),
+    "window-streams": listed("window", "streams", "mb_per_s"),
+    "command-window": listed("cmds_max", "cmdsn_depth", "mb_per_s", "queue_full"),
+    "daq": listed("stream_rate", "mb_per_s", "slowest_share", "p99_ms"),
+    "lan-frames": listed("mtu", "size_bytes", "mb_per_s", "cpu_s_per_gb"),
+    "kernels": listed("kernel", "size_bytes", "mb_per_s"),
+    "read-ahead": listed("workload", "read_ahead", "mb_per_s"),
+}  # fmt: skip
