@@ -11,15 +11,19 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/bench"), str(TOP / "tests/vm")]
 
 import kept_against  # noqa: E402
 import kept_file  # noqa: E402
 import kept_pictures  # noqa: E402
 import kept_tables  # noqa: E402
+import power  # noqa: E402
+import sanitizers_kept  # noqa: E402
+import why_page  # noqa: E402
 
 from fabtune.errors import FabtuneError  # noqa: E402
 from fabtune.experiment import derived, left_out  # noqa: E402
@@ -72,31 +76,54 @@ def results_of(top: Path) -> dict[str, Path]:
     return {path.stem: path for path in sorted((top / "Documentation/results").glob("*.json"))}
 
 
+def _of_benches(top: Path) -> dict[Path, Callable[[str], str]]:
+    """Return by page what puts the table there whose results a bench, or the debug kernels' suites, keep themselves."""
+
+    def here(path: Path) -> Path:
+        return top / path.relative_to(TOP)
+
+    return {
+        here(power.PAGE): lambda text: power.with_table(text, power.read(here(power.KEPT))),
+        here(why_page.PAGE): lambda text: why_page.with_tables(text, why_page.read(here(why_page.KEPT))),
+        here(sanitizers_kept.PAGE): lambda text: sanitizers_kept.with_table(text, here(sanitizers_kept.FILE)),
+    }
+
+
 def made(top: Path) -> dict[Path, str]:
     """Return every page and picture as it must be.  Raises ValueError for results that cannot be believed."""
     kept = {name: kept_file.read(path) for name, path in results_of(top).items()}
     found: dict[Path, str] = {}
+    of_benches = _of_benches(top)
 
     def table_of(match: re.Match[str]) -> str:
         if match[2] not in kept:
             raise ValueError(f"no results are kept for the table '{match[2]}'")
         mine = kept[match[2]]
         lacks = "".join(f" {why}." for why in kept_against.points_apart(match[2], mine.points))
-        return f"{match[1]}{kept_tables.TABLES[match[2]](mine.points)}\n{mine.seeds}.{lacks} {mine.origin}.\n{match[3]}"
+        return f"{match[1]}{kept_tables.of(match[2], mine.points)}\n{mine.seeds}.{lacks} {mine.origin}.\n{match[3]}"
 
     shown: set[str] = set()
     for path in sorted(path for pattern in PAGES for path in top.glob(pattern)):
         text = path.read_text()
         shown |= set(_whole_tables(path.relative_to(top), text))
-        if (new := MARKS.sub(table_of, text)) != text or MARKS.search(text):
-            found[path] = new
+        if MARKS.search(text) or path in of_benches:
+            found[path] = _with_tables(path.relative_to(top), MARKS.sub(table_of, text), of_benches.get(path))
     if lost := kept.keys() - shown:
         marks = "its lines `<!-- figures: NAME -->` and `<!-- end of figures -->`"
         raise ValueError(f"the results of {', '.join(sorted(lost))} are shown on no page; a table needs {marks}")
     css = (top / kept_pictures.STYLE).read_text()
     for name in PICTURES:
         found[top / f"Documentation/{name}.svg"] = kept_pictures.picture(kept[name].points, css)
+    foretold = why_page.read(top / why_page.KEPT.relative_to(TOP))
+    found[top / why_page.DRAWING.relative_to(TOP)] = why_page.drawing(foretold)
     return found
+
+
+def _with_tables(page: Path, text: str, put: Callable[[str], str] | None) -> str:
+    try:
+        return put(text) if put else text
+    except ValueError as error:
+        raise ValueError(f"{page}: {error}") from None
 
 
 def main() -> int:
@@ -115,7 +142,7 @@ def main() -> int:
                 {name: kept_file.read(path).points for name, path in results_of(args.top).items()}
             ):
                 print(f"figures: warning: {why}", file=sys.stderr)
-    except (ValueError, FabtuneError) as error:
+    except (ValueError, OSError, FabtuneError) as error:
         print(f"figures: {error}", file=sys.stderr)
         return 1
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]

@@ -28,6 +28,17 @@ class Kept:
         return f"Medians of {' or '.join(map(str, counts))} seeds, with 95 % intervals"
 
 
+def document_of(path: Path) -> dict[str, Any]:
+    """Return the JSON object in `path`.  Raises ValueError, which names the file, where there is none."""
+    try:
+        found = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: found a {type(found).__name__}, allowed: an object")
+    return found
+
+
 def digest_of(document: dict[str, Any]) -> str:
     """Return the digest of kept results, that key itself left out."""
     rest = {key: value for key, value in document.items() if key != "digest"}
@@ -36,7 +47,7 @@ def digest_of(document: dict[str, Any]) -> str:
 
 def read(path: Path) -> Kept:
     """Return kept results.  Raises ValueError when they are not what was kept."""
-    document = json.loads(path.read_text())
+    document = document_of(path)
     if document.get("schema") != SCHEMA or digest_of(document) != document.get("digest"):
         raise ValueError(f"{path}: edited by hand: its digest does not fit; measure, then keep it with --keep")
     return Kept(document["points"], document["origin"])

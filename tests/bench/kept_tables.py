@@ -7,6 +7,7 @@ from typing import Any
 from kept_file import Point
 
 from fabtune.experiment.summary import rounded_of
+from fabtune.model.factors import FACTORS
 from fabtune.model.statistics import one_apart
 
 
@@ -18,6 +19,16 @@ def row(cells: Sequence[str]) -> str:
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     return row(titles) + "|" + "---|" * len(titles) + "\n" + "".join(map(row, rows))
+
+
+def between_marks(text: str, name: str, made: str) -> str:
+    """Return a page with what is `made` between the marks of `name`.  Raises ValueError unless they are there, once."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found or begin in after or end in before + after:
+        raise ValueError(f"expected the lines {begin.strip()} and {end.strip()}, in this order and once each")
+    return f"{before}{begin}{made}{end}{after}"
 
 
 def told(point: Point, key: str = "mb_per_s", digits: int = 1) -> str:
@@ -143,6 +154,8 @@ COLUMNS = {
     "rtt_ms": ("RTT ms", 0), "size_bytes": ("request", 0),
     "slowest_share": ("slowest client's share", 3),
 }  # fmt: skip
+# What of them a table shows that is no experiment's own.
+_FIGURES = ("fraction_of_bound", "p50_ms", "p99_ms", "cpu_s_per_gb")
 
 
 def size(count_bytes: int) -> str:
@@ -169,6 +182,24 @@ def listed(*names: str) -> Callable[[Sequence[Point]], str]:
         return table(titles, [[cell(point, name) for name in columns] for point in points])
 
     return rows
+
+
+def varied(points: Sequence[Point]) -> str:
+    """Return the table of an experiment that has none of its own: what varies, then the figures that there are.
+
+    Fabrics without figures stand below it, each with the reason.
+    """
+    sound = [point for point in points if "missing" not in point]
+    keys = dict.fromkeys(key for name, factor in FACTORS.items() for key in (name, factor.key, f"{name}_mbit"))
+    varying = [key for key in keys if key not in ("op", "seed") and len({str(point.get(key)) for point in sound}) > 1]
+    figures = [key for key in _FIGURES if any(point.get(key) is not None for point in sound)]
+    reasons = dict.fromkeys(f"\n{point['fabric']}: {point['missing']}.\n" for point in points if "missing" in point)
+    return listed(*varying, "mb_per_s", *figures)(sound) + "".join(reasons)
+
+
+def of(name: str, points: Sequence[Point]) -> str:
+    """Return the table of the experiment `name`."""
+    return TABLES.get(name, varied)(points)
 
 
 TABLES: dict[str, Callable[[Sequence[Point]], str]] = {

@@ -22,8 +22,10 @@ from pathlib import Path
 import attrs
 
 TOP = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TOP / "tests/unit"), str(TOP / "userspace")]
+sys.path[:0] = [str(TOP / "tests/unit"), str(TOP / "tests/bench"), str(TOP / "userspace")]
 
+import kept_tables  # noqa: E402
+from kept_file import document_of  # noqa: E402
 from run_records import make_record  # noqa: E402
 
 from fabtune.experiment import alternation  # noqa: E402
@@ -38,7 +40,6 @@ SESSIONS = 2000
 VERBS = ("ab", "report", "compare")
 KEPT, PAGE = TOP / "Documentation/results/simulated/power.json", TOP / "Documentation/measuring.md"
 _LICENCE = "SPDX-License-Identifier: GPL-2.0-or-later"
-_MARKS = "<!-- power -->\n", "<!-- end of power -->\n"
 # What the file says of each case, null where it does not ask for it.
 _KEYS = ("coverage", "textbook", "power", "wrong_way", "false_different", "pairs")
 # An outlier: a run that loses so much.
@@ -258,8 +259,8 @@ def _digest(found: dict[str, object]) -> str:
 
 def read(path: Path) -> Result:
     """Return a kept result.  Raises ValueError for one that was edited."""
-    raw = json.loads(path.read_text())
-    if raw.pop("digest") != _digest(raw):
+    raw = document_of(path)
+    if raw.pop("digest", None) != _digest(raw):
         raise ValueError(f"{path}: edited by hand: its digest does not fit")
     verbs = {
         verb: {
@@ -317,8 +318,7 @@ def table(result: Result) -> str:
 
 def with_table(text: str, result: Result) -> str:
     """Return a page of Documentation with the table of `result` between its marks."""
-    before, rest = text.split(_MARKS[0])
-    return f"{before}{_MARKS[0]}{table(result)}{_MARKS[1]}{rest.split(_MARKS[1])[1]}"
+    return kept_tables.between_marks(text, "power", table(result))
 
 
 def main() -> int:

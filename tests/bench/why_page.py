@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import kept_pictures
+import kept_tables
+from kept_file import document_of
 from why_judge import UNKNOWN, Truth, predictions, score, share_error_points, summed
 
 from fabtune.report import chart
@@ -15,7 +17,6 @@ from fabtune.report import chart
 TOP = Path(__file__).resolve().parents[2]
 PAGE, DRAWING = TOP / "Documentation/why.md", TOP / "Documentation/why-predictions.svg"
 KEPT = TOP / "Documentation/results/why/bench.json"
-_MARKS = "<!-- bench-why -->\n", "<!-- end of bench-why -->\n"
 _LICENCE = "SPDX-License-Identifier: GPL-2.0-or-later"
 _MB = 1e6
 
@@ -52,6 +53,14 @@ def _case(truth: Truth) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Return what is kept.  Raises ValueError for a file without it."""
+    kept = document_of(path)
+    if lacks := [name for name in ("figures", "cases", "predictions") if name not in kept]:
+        raise ValueError(f"{path}: no {', '.join(lacks)}; tests/bench/why.py --document makes it anew")
+    return kept
+
+
 def tables(kept: Mapping[str, Any]) -> str:
     """Return the part of the page that is made from `kept`."""
     figures = kept["figures"]
@@ -75,8 +84,7 @@ def _matrix(cases: Sequence[Mapping[str, Any]], end: str) -> list[str]:
 
 def with_tables(text: str, kept: Mapping[str, Any]) -> str:
     """Return the page with the tables of `kept` between its marks."""
-    before, rest = text.split(_MARKS[0])
-    return f"{before}{_MARKS[0]}{tables(kept)}{_MARKS[1]}{rest.split(_MARKS[1])[1]}"
+    return kept_tables.between_marks(text, "bench-why", tables(kept))
 
 
 def drawing(kept: Mapping[str, Any]) -> str:
@@ -103,6 +111,6 @@ def keep(found: Mapping[str, Any]) -> None:
     """Keep what the runs show, and make page and picture anew."""
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     KEPT.write_text(json.dumps(found, indent=1) + "\n")
-    kept = json.loads(KEPT.read_text())
+    kept = read(KEPT)
     PAGE.write_text(with_tables(PAGE.read_text(), kept))
     DRAWING.write_text(drawing(kept))

@@ -16,6 +16,8 @@ import pytest
 from run_records import make_record
 
 from fabtune.experiment import batch, definition, present, results
+from fabtune.experiment.settings import common, ops_of
+from fabtune.lab import fabrics
 from fabtune.measure import recordfile
 from fabtune.model.results import Point
 from fabtune.model.runrecord import Value
@@ -87,6 +89,78 @@ def test_edited_results_are_found(
     path.write_text(json.dumps(document))
     assert check(figures, copy, monkeypatch) == 1
     assert "demo.json: edited by hand" in capsys.readouterr().err
+
+
+def test_a_file_that_is_cut_short_is_named(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "Expecting value: line 1 column 11", of one of thirty files."""
+    for name in ("daq.json", "simulated/power.json", "why/bench.json", "sanitizers/suites.json"):
+        path = copy / "Documentation/results" / name
+        whole = path.read_text()
+        for text in (whole[:10], "[]", "{}", '{"digest": 1}'):
+            path.write_text(text)
+            assert check(figures, copy, monkeypatch) == 1
+            assert f"{name}: " in capsys.readouterr().err
+        path.write_text(whole)
+
+
+@pytest.mark.parametrize(
+    ("page", "line"),
+    [
+        ("measuring.md", "| 5 % effect, 2 % noise, 10 pairs |"),
+        ("why.md", "| `configurations` |"),
+        ("fabstat.md", "| kasan |"),
+        ("why-predictions.svg", "<text "),
+    ],
+)
+def test_the_tables_that_benches_keep_are_made_too(
+    page: str, line: str, figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """An edited line of them was in order, and `make figures` left it."""
+    path = copy / "Documentation" / page
+    was = path.read_text()
+    assert line in was
+    path.write_text(was.replace(line, f"{line} 9", 1))
+    assert check(figures, copy, monkeypatch) == 1
+    assert f"{page}: not what the kept results give" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
+    assert figures.main() == 0 and path.read_text() == was
+    if path.suffix == ".md":
+        path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers) -->\n", "", was))
+        assert check(figures, copy, monkeypatch) == 1
+        assert re.search(f"{page}: expected .*<!-- end of ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["fabric-cpu", "fabric-size", "lan-hosts", "scale-clients"])
+def test_results_without_a_table_of_their_own_have_one(
+    name: str, figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kept as it is said, with the lines that it asked for, it ended in a KeyError."""
+    wanted = definition.load(name)
+    points: list[dict[str, Any]] = []
+    for cell in wanted.combinations():
+        for op in ops_of(cell.settings):
+            told = common(cell.settings, op) | {"mb_per_s": 47.25, "cpu_s_per_gb": 3.4, "p99_ms": None}
+            if why := fabrics.find(cell.settings.fabric).MISSING:
+                told = Point({"fabric": cell.settings.fabric, "op": op, "mb_per_s": None, "missing": why})
+            points.append({**told, **told.unsaid(cell.factors), "seeds": 3})
+    assert figures.kept_against.points_apart(name, points) == []
+    figures.kept_file.write(copy / "Documentation/results/mine.json", points, "`fabtune run`")
+    assert check(figures, copy, monkeypatch) == 1 and "mine are shown on no page" in capsys.readouterr().err
+    page = copy / "Documentation/experiments.md"
+    page.write_text(page.read_text() + "\n<!-- figures: mine -->\n<!-- end of figures -->\n")
+    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
+    assert figures.main() == 0
+    made = page.read_text().rpartition("<!-- figures: mine")[2]
+    head, _, *rows = made.splitlines()[1:]
+    varied = [one for one in wanted.factors if one not in ("size", "depth")]
+    assert all(f"| {one} |" in head for one in varied) and "| MB/s |" in head and "p99" not in head, head
+    # Each row is told from all others, and what is not there stands below with the reason.
+    sound = [point for point in points if "missing" not in point]
+    assert sum(row.startswith("| ") for row in rows) == len(set(rows[: len(sound)])) == len(sound)
+    assert all(str(point.get("missing", "")) in made for point in points)
 
 
 def test_a_table_without_results_is_found(

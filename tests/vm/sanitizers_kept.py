@@ -16,7 +16,6 @@ import kept_tables  # noqa: E402
 
 FILE = run.TOP / "Documentation/results/sanitizers/suites.json"
 PAGE = run.TOP / "Documentation/fabstat.md"
-_MARKS = "<!-- sanitizers -->\n", "<!-- end of sanitizers -->\n"
 _KINDS = ("ours", "others", "known")
 
 # By kernel and suite what came of it, and the digest of all that it depends on.
@@ -72,5 +71,4 @@ def table(path: Path) -> str:
 
 def with_table(text: str, path: Path) -> str:
     """Return a page of Documentation with the table of what is kept between its marks."""
-    before, rest = text.split(_MARKS[0])
-    return f"{before}{_MARKS[0]}{table(path)}{_MARKS[1]}{rest.split(_MARKS[1])[1]}"
+    return kept_tables.between_marks(text, "sanitizers", table(path))
