@@ -61,6 +61,29 @@ def by(points: Sequence[Point], **wanted: Any) -> Point:
     return found[0] if found else {}
 
 
+def bound(points: Sequence[Point]) -> str:
+    """Return the bound of most of a row's points, the first one where as many have another, and who has another."""
+    found: dict[str, list[Point]] = {}
+    for point in points:
+        found.setdefault(middle(point, "bound_mb_per_s"), []).append(point)
+    most = max(found, key=lambda shown: len(found[shown]))
+    others = [f"{_whose(mine, points)} {shown}" for shown, mine in found.items() if shown != most]
+    return f"{most} ({', '.join(others)})" if others else most
+
+
+def _whose(mine: Sequence[Point], points: Sequence[Point]) -> str:
+    """Return in words whose points of a row these are: by profile and direction, and target where not of all."""
+    ops, said = {point["op"] for point in points}, []
+    for profile, op in dict.fromkeys((point["profile"], point["op"]) for point in mine):
+        alike, these = (
+            [str(one.get("target")) for one in some if (one["profile"], one["op"]) == (profile, op)]
+            for some in (points, mine)
+        )
+        targets = "" if len(these) == len(alike) else f"{', '.join(these)}, "
+        said.append(f"{targets}`{profile}`{f' {op}s' if len(ops) > 1 else ''}")
+    return " and ".join(said)
+
+
 def gains(points: Sequence[Point]) -> str:
     """A row a round trip and direction: untouched, `wan`, the bound, the gain and the verdict."""
     titles = (
@@ -70,8 +93,9 @@ def gains(points: Sequence[Point]) -> str:
     rows = []
     for rtt, op in sorted({(point["rtt_ms"], point["op"]) for point in points}):
         base, wan = (by(points, rtt_ms=rtt, op=op, profile=name) for name in ("untouched", "wan"))
+        limit = bound([one for one in (wan, base) if one])
         rows.append((
-            f"{rtt:g}", op, told(base), told(wan), f"{wan['bound_mb_per_s']:.1f}", f"{wan['fraction_of_bound']:.1%}",
+            f"{rtt:g}", op, told(base), told(wan), limit, f"{wan['fraction_of_bound']:.1%}",
             told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{middle(wan, 'p50_ms')} / {middle(wan, 'p99_ms')}",
         ))  # fmt: skip
     return table(titles, rows)
@@ -88,8 +112,8 @@ def profiles(points: Sequence[Point]) -> str:
     names = list(dict.fromkeys(point["profile"] for point in points))
     rows = []
     for rtt in sorted({point["rtt_ms"] for point in points}):
-        bound = by(points, rtt_ms=rtt)["bound_mb_per_s"]
-        rows.append((f"{rtt:g}", *(both(points, rtt_ms=rtt, profile=name) for name in names), f"{bound:.1f}"))
+        mine = [point for point in points if point["rtt_ms"] == rtt]
+        rows.append((f"{rtt:g}", *(both(mine, profile=name) for name in names), bound(mine)))
     return table(("RTT ms", *(f"`{name}`" for name in names), "bound"), rows)
 
 
@@ -117,8 +141,9 @@ def kinds(points: Sequence[Point]) -> str:
     columns = list(dict.fromkeys((point["target"], point["profile"]) for point in points))
     rows = []
     for rtt in sorted({point["rtt_ms"] for point in points}):
-        cells = [both(points, rtt_ms=rtt, target=target, profile=profile) for target, profile in columns]
-        rows.append((f"{rtt:g}", *cells, f"{by(points, rtt_ms=rtt)['bound_mb_per_s']:.1f}"))
+        mine = [point for point in points if point["rtt_ms"] == rtt]
+        cells = [both(mine, target=target, profile=profile) for target, profile in columns]
+        rows.append((f"{rtt:g}", *cells, bound(mine)))
     return table(("RTT ms", *(f"{target}, `{profile}`" for target, profile in columns), "bound"), rows)
 
 
@@ -133,12 +158,12 @@ def over(factor: str, *more: str) -> Callable[[Sequence[Point]], str]:
         values = list(dict.fromkeys(point[factor] for point in points))
         cells = []
         for value in values:
-            row = {factor: value}
+            mine = [point for point in points if point[factor] == value]
             cells.append((
                 f"{value:g}" if isinstance(value, float) else str(value),
-                *(both(points, profile=name, **row) for name in names),
-                f"{by(points, **row)['bound_mb_per_s']:.1f}",
-                *(both(points, key, profile=name, **row) for key in more for name in names),
+                *(both(mine, profile=name) for name in names),
+                bound(mine),
+                *(both(mine, key, profile=name) for key in more for name in names),
             ))  # fmt: skip
         titles = (f"`{name}` {COLUMNS[key][0]}" for key in more for name in names)
         return table((COLUMNS.get(factor, (factor,))[0], *(f"`{name}`" for name in names), "bound", *titles), cells)

@@ -187,6 +187,29 @@ def test_one_seed_is_said_and_groups_and_intervals_are_shown(figures: ModuleType
     assert told(alike, "p50_ms", 0) == "160 (156..165)"
 
 
+def test_a_row_s_bound_is_that_of_all_its_points_or_says_of_whom_it_is_not(figures: ModuleType) -> None:
+    """It was that of the first: untouched writes at 100 ms, which ask for R2Ts, stood beside twice their bound."""
+    tables = figures.kept_tables
+
+    def points(*bounds: tuple[str, str, str, float]) -> list[dict[str, Any]]:
+        place = {"rtt_ms": 100.0, "mb_per_s": 3.0, "fraction_of_bound": 0.1}
+        return [place | dict(zip(("target", "profile", "op", "bound_mb_per_s"), one, strict=True)) for one in bounds]
+
+    every = [(target, profile, op) for target in ("lio", "tgt") for profile in ("untouched", "wan")
+             for op in ("read", "write")]  # fmt: skip
+    slow = points(*((*one, 41.49 if one[1:] == ("untouched", "write") else 82.09) for one in every))
+    assert tables.kinds(slow).endswith("| 82.1 (`untouched` writes 41.5) |\n")
+    one_target = points(*((*one, 41.49 if one == ("lio", "untouched", "write") else 82.09) for one in every))
+    assert tables.kinds(one_target).endswith("| 82.1 (lio, `untouched` writes 41.5) |\n")
+    of_lio = [one for one in slow if one["target"] == "lio"]
+    assert tables.profiles(of_lio).endswith("| 82.1 (`untouched` writes 41.5) |\n")
+    assert tables.over("rtt_ms")(of_lio).endswith("| 82.1 (`untouched` writes 41.5) |\n")
+    assert "| 82.1 | 10.0% |" in tables.gains(of_lio) and "| 82.1 (`untouched` 41.5) | 10.0% |" in tables.gains(of_lio)
+    # What looks the same in the table is the same.
+    alike = points(*((*one, 82.09 if one[2] == "read" else 82.11) for one in every))
+    assert tables.kinds(alike).endswith("| 82.1 |\n")
+
+
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Results of two profiles with three seeds each, from a lab with an image, whatever this machine has."""
