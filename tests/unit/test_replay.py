@@ -66,6 +66,18 @@ def test_of_blktraces_own_files_all_cpus_are_read(tmp_path: Path) -> None:
     assert [one.offset for one in load(tmp_path, event(8, 8, 512), "sda.blktrace.1").requests] == [12288, 4096, 8192]
 
 
+def test_a_file_s_name_is_no_pattern_and_only_blktraces_own_files_are_read(tmp_path: Path) -> None:
+    """A copy beside them was read as well, of "run[1].blktrace.0" nothing but that, and of one not there all others."""
+    for copy in ("run[1].blktrace.0.bak", "run[1].blktrace.0~", "run[1].blktrace.\u0662", "run1.blktrace.0"):
+        (tmp_path / copy).write_bytes(event(1, 0, 512))
+    (tmp_path / "run[1].blktrace.10").write_bytes(event(7, 24, 512))
+    assert [one.offset for one in load(tmp_path, event(8, 8, 512), "run[1].blktrace.0").requests] == [12288, 4096]
+    with pytest.raises(InputError, match=r"run\[1\]\.blktrace\.7: no such file"):
+        blktrace.load(tmp_path / "run[1].blktrace.7")
+    with pytest.raises(InputError, match=r"gone/sda\.blktrace\.0: no such file"):
+        blktrace.load(tmp_path / "gone/sda.blktrace.0")
+
+
 @pytest.mark.parametrize(
     ("raw", "says"),
     [

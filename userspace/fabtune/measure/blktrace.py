@@ -6,6 +6,7 @@ The format is struct blk_io_trace of the kernel's <linux/blktrace_api.h>, as blk
 """
 
 import hashlib
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ _FIELDS = "IIQQIIIIIHH"
 _QUEUE = 1
 _WRITE, _PC, _NOTIFY, _DISCARD = 1 << 1, 1 << 9, 1 << 10, 1 << 13
 _MINOR_BITS = 20
+# A name that blktrace gives the file of one CPU.
+_OWN = re.compile(r"(.*\.blktrace)\.[0-9]+", re.DOTALL)
 
 
 @attrs.frozen
@@ -43,12 +46,8 @@ def load(path: Path) -> Trace:
 
     Raises InputError, which names the file, what was found there and what is allowed.
     """
-    files = [path]
-    stem, dot, cpu = path.name.rpartition(".")
-    if dot and cpu.isdigit() and stem.endswith(".blktrace"):
-        files = sorted(path.parent.glob(f"{stem}.[0-9]*"), key=lambda one: one.name) or files
     digest, queued, left_out = hashlib.sha256(), [], 0
-    for file in files:
+    for file in _of_all_cpus(path):
         raw = userfile.read_bytes(file, _MOST_BYTES)
         digest.update(raw)
         for when_ns, sector, length, action, device in _events(raw, file):
@@ -61,6 +60,23 @@ def load(path: Path) -> Trace:
                 raise InputError(f"{file}: a request of {length} bytes, allowed: multiples of {SECTOR_BYTES}")
             queued.append((when_ns, sector, length, bool(action >> 16 & _WRITE), device))
     return Trace(path.name, digest.hexdigest(), *_of_one_device(queued, path), left_out)
+
+
+def _of_all_cpus(path: Path) -> list[Path]:
+    """Return `path` and the files of the other CPUs beside it where it is one of blktrace's own.  Raises InputError.
+
+    Copies beside them, such as ``sda.blktrace.0.bak``, are none of these.
+    """
+    own = _OWN.fullmatch(path.name)
+    try:
+        names = sorted(one.name for one in path.parent.iterdir()) if own else []
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    except OSError as error:
+        raise InputError(f"{path.parent}: where the other CPUs' files may be: {error.strerror}") from error
+    if not own or path.name not in names:
+        return [path]
+    return [path.with_name(name) for name in names if (like := _OWN.fullmatch(name)) and like[1] == own[1]]
 
 
 def _events(raw: bytes, file: Path) -> Iterator[tuple[int, int, int, int, int]]:
