@@ -83,6 +83,24 @@ def test_without_an_image_no_result_is_lost(
     assert (tree / "summary.json").read_bytes() == summary and not (tree / ".earlier").exists()
 
 
+def test_a_report_is_left_where_nothing_is_measured_and_its_end_is_told(
+    tree: Path, guests: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run --resume` that had nothing to measure deleted the report of the very same runs, without a word."""
+    assert main(["report", "out/exp"]) == ExitCode.DONE
+    made = (tree / "report.html").read_bytes()
+    for words in (["--resume"], ["--resume", "--only", "profile=wan"]):
+        capsys.readouterr()
+        assert main(["run", "exp.toml", *words]) == ExitCode.DONE
+        assert (tree / "report.html").read_bytes() == made and "report.html" not in capsys.readouterr().err
+        assert not (tree / ".earlier").exists()
+    guests[0] = 4
+    assert main(["run", "exp.toml"]) == ExitCode.DONE
+    assert not (tree / "report.html").exists() and not (tree / ".earlier").exists()
+    said = "report.html of the earlier runs is removed; `fabtune report out/exp` makes one of those that are there now"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_an_interrupt_leaves_the_earlier_runs_out_of_sight_until_all_are_measured(
     tree: Path, guests: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:

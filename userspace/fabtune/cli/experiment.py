@@ -51,7 +51,7 @@ def run_experiment(args: argparse.Namespace) -> int:
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out}: is not a directory")
     with measuring.only_run_in(out):
-        results.withdraw(out)
+        results.withdraw(runs, out, resume=args.resume)
         try:
             verdicts = _measure(args, wanted, runs, every, hosts, out)
         except BaseException:
@@ -88,7 +88,9 @@ def _measure(
         else:
             shown = publish.of_lab(wanted, points, verdicts, part, _shown(args, runs, every), out)
         _show(shown, verdicts, args.json)
-        earlier.drop([run.directory for run in runs], out)
+        for name in earlier.drop([run.directory for run in runs], out):
+            again = f"`{shlex.join(['fabtune', 'report', str(out)])}` makes one of those that are there now"
+            console.say(f"fabtune: {name} of the earlier runs is removed; {again}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(runs, args, "go on")) from None
     except batch.RunsFailedError as error:

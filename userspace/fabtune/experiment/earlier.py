@@ -21,12 +21,18 @@ def put_aside(paths: Iterable[Path], out: Path) -> None:
             path.rename(kept)
 
 
-def drop(paths: Iterable[Path], out: Path) -> None:
-    """Remove what was put aside of `paths`, which were made anew; the views of all go with the last of the runs."""
+def drop(paths: Iterable[Path], out: Path) -> list[str]:
+    """Remove what was put aside of `paths`, which were made anew; the views of all go with the last of the runs.
+
+    Return the names of views that were not made anew: of the runs that are there now there is none.
+    """
     for path in paths:
         _remove(out / DIRECTORY / path.relative_to(out))
-    if not any(out.glob(f"{DIRECTORY}/*/*")):
-        _remove(out / DIRECTORY)
+    if any(out.glob(f"{DIRECTORY}/*/*")):
+        return []
+    views = sorted(path.name for path in out.glob(f"{DIRECTORY}/*") if path.is_file())
+    _remove(out / DIRECTORY)
+    return [name for name in views if not (out / name).exists()]
 
 
 def _remove(path: Path) -> None:

@@ -67,8 +67,13 @@ def keep_points(points: Sequence[Point], out: Path) -> Path:
     return path
 
 
-def withdraw(out: Path) -> None:
-    """Put aside what shows the runs of an experiment that is about to be measured: they will not be those any more."""
+def withdraw(runs: Sequence[Run], out: Path, *, resume: bool) -> None:
+    """Put aside what shows the runs of an experiment that is about to be measured: they will not be those any more.
+
+    Where it is to `resume` and all of `runs` are there already, they will.
+    """
+    if resume and all(run.state().status == "measured" for run in runs):
+        return
     earlier.put_aside([out / name for name in (derived.SUMMARY, *VIEWS)], out)
 
 
