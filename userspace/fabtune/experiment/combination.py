@@ -13,14 +13,14 @@ import attrs
 
 from fabtune.errors import FabtuneError
 from fabtune.experiment import clients, raw
-from fabtune.experiment.settings import OF_WORKLOAD, common, ops_of, ways_of
+from fabtune.experiment.settings import common, ops_of, parameters_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import cross, topology
 from fabtune.lab.cpu_time import CpuTime
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
 from fabtune.measure.workload_run import measure
-from fabtune.model.factors import FACTORS, Settings
+from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult, Value
@@ -126,9 +126,9 @@ def ends_of_cpu(settings: Settings, disk: str, op: str) -> dict[str, float]:
 def measure_one(settings: Settings, path: PathTold, disk: str, op: str, meter: CpuTime | None = None) -> RunRecord:
     """Return the run record of the combination's workload on one device, or on a file system on it."""
     work = workload.load(settings.workload)
-    wanted = SMALL_FILES | {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items()}
-    wanted["op"] = f"rand{op}" if str(work.parameters.get("op", [""])[0]).startswith("rand") else op
-    work = work.with_parameters([f"{name}={value}" for name, value in wanted.items() if name in work.parameters])
+    small = {name: value for name, value in SMALL_FILES.items() if name in work.parameters}
+    wanted = small | parameters_of(work, settings, op)
+    work = work.with_parameters([f"{name}={value}" for name, value in wanted.items()])
     files = work.target == "directory"
     # Phases that move a given amount end with it.
     timed = not work.time.ends_with_data and (not files or work.time.runtime_s is not None)

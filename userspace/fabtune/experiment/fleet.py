@@ -26,7 +26,7 @@ from fabtune.experiment.batch import Run, make_room, refuse_failures, to_measure
 from fabtune.experiment.definition import Definition
 from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
-from fabtune.experiment.settings import ops_of, ways_of
+from fabtune.experiment.settings import ops_of, parameters_of, ways_of
 from fabtune.experiment.taking_back import taken_back_whole
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
@@ -223,10 +223,10 @@ def _measure(run: Run, inventory: Inventory) -> list[Point]:
     load = workload.load(settings.workload)
     points = []
     for op in ops_of(settings):
-        wanted = {"op": op, "block_bytes": settings.size_bytes, "queue_depth": settings.queue_depth}
         variables: dict[str, Any] = {
             "workload": settings.workload,
-            "parameters": {name: value for name, value in wanted.items() if name in load.parameters},
+            # What nobody can set of a fleet stays as the workload has it.
+            "parameters": parameters_of(load, settings, op, _OURS),
             "op": op,
             "label": settings.profile,
             "results": str(run.directory.resolve()),

@@ -2,11 +2,12 @@
 """The settings of a combination as an experiment states them: a workload's own values, and what goes together."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from fabtune.errors import InputError
 from fabtune.lab import fabrics, topology
 from fabtune.measure import workload
+from fabtune.measure.workload import Workload
 from fabtune.model import factors
 from fabtune.model.factors import FACTORS, Settings, shown_profile
 from fabtune.model.results import DECIDED_BY, THROUGHPUT, Point
@@ -62,6 +63,19 @@ def ops_of(settings: Settings) -> tuple[str, ...]:
 def ways_of(op: str) -> tuple[str, ...]:
     """Return the directions that measuring `op` may move data in."""
     return ("read", "write") if op == "mixed" else (op,)
+
+
+def parameters_of(
+    load: Workload, settings: Settings, op: str, told: Container[str] = FACTORS
+) -> dict[str, int | float | str]:
+    """Return what measuring `op` sets of the parameters of `load`: of the factors, those that are `told`.
+
+    A workload whose own requests go to random places keeps that; the factor says which way its data goes.
+    """
+    at_random = str(load.parameters.get("op", [""])[0]).startswith("rand")
+    wanted: dict[str, int | float | str] = {"op": f"rand{op}" if at_random else op}
+    wanted |= {name: getattr(settings, FACTORS[factor].key) for name, factor in OF_WORKLOAD.items() if factor in told}
+    return {name: value for name, value in wanted.items() if name in load.parameters}
 
 
 def common(settings: Settings, op: str) -> Point:
