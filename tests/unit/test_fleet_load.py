@@ -30,8 +30,7 @@ def _asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> list[M
 def _told_fio(name: str, words: list[str]) -> list[str]:
     """Return the directions that fio is told for a workload with parameters as `fabtune measure --set` has them."""
     load = workload.load(name).with_parameters(words)
-    directory = load.target == "directory"
-    place = workload.Place(None if directory else Path("/dev/sdb"), Path("/x"), 1 << 40)
+    place = workload.Place(Path("/dev/sdb"), Path("/x"), 1 << 40)
     steps = workload.expand(load, place, runtime_s=3, ramp_s=1)
     return [str(job.get("rw")) for step in steps for job in step.jobs.values()]
 

@@ -37,7 +37,7 @@ from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.judgement import CANNOT_BE_RIGHT
 from fabtune.model.origin import Origin
-from fabtune.model.results import FAILED, LEFT_OUT, Point, Status
+from fabtune.model.results import EVERY_HOST, FAILED, LEFT_OUT, Point, Status
 from fabtune.model.units import counted
 from fabtune.progress import Progress
 
@@ -325,7 +325,7 @@ def _places(run: Run) -> list[Point]:
     if not run.hosts:
         return [common(run.settings, way) for way in ways]
     told = Point({"profile": run.settings.profile, "seed": run.settings.seed})
-    return [told | {"host": host, "op": way} for way in ways for host in (*run.hosts, expect.EVERY_HOST)]
+    return [told | {"host": host, "op": way} for way in ways for host in (*run.hosts, EVERY_HOST)]
 
 
 def _say_missing(run: Run, why: str) -> None:

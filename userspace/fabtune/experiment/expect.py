@@ -18,12 +18,9 @@ import attrs
 from fabtune.errors import InputError
 from fabtune.experiment.summary import rounded_of
 from fabtune.model.judgement import ALPHA
-from fabtune.model.results import THROUGHPUT, PointRow, decides
+from fabtune.model.results import EVERY_HOST, THROUGHPUT, PointRow, decides
 from fabtune.model.statistics import mean_interval
 from fabtune.model.untouched import refuse_default
-
-# How a fleet calls the point of all hosts together.
-EVERY_HOST = "all"
 
 
 class Text(str):

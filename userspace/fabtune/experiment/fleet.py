@@ -24,7 +24,6 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.at_once import memory_allows
 from fabtune.experiment.batch import Run, make_room, refuse_failures, to_measure
 from fabtune.experiment.definition import Definition
-from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, parameters_of, ways_of
 from fabtune.experiment.taking_back import taken_back_whole
@@ -34,7 +33,7 @@ from fabtune.measure import interleave, measured, metrics, recordfile, workload
 from fabtune.model import typed
 from fabtune.model.document import printed
 from fabtune.model.origin import each
-from fabtune.model.results import Point
+from fabtune.model.results import EVERY_HOST, Point
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
 from fabtune.tune import signals

@@ -7,10 +7,9 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment.expect import EVERY_HOST
 from fabtune.experiment.settings import ways_of
 from fabtune.measure import checks, recordfile
-from fabtune.model.results import LEFT_OUT, ExperimentIndex, Point, RunEntry
+from fabtune.model.results import EVERY_HOST, LEFT_OUT, ExperimentIndex, Point, RunEntry
 
 
 def sifted(directory: Path, points: Sequence[Point]) -> tuple[list[Point], list[Point], list[str]]:

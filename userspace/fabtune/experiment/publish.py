@@ -19,7 +19,7 @@ from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
 from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, number_of_runs
 from fabtune.report import answers, demo, figure, results_pages, suite
-from fabtune.report.table import Cell, Column, Table, decimals
+from fabtune.report.table import Cell, Column, Table, decimals, times
 
 _FLEET = (
     Column("profile", "profile"),
@@ -28,6 +28,7 @@ _FLEET = (
     Column("rate", "mb_per_s", "MB/s", decimals(1)),
     Column("low", "mb_per_s_low", "MB/s", decimals(1)),
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
+    Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
     Column("p50", "p50_ms", "ms", decimals(2)),
     Column("p99", "p99_ms", "ms", decimals(2)),

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Sides, failed_of, judge_together, left_out_of
-from fabtune.model.results import FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, number_of_runs
+from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, left_out_of
+from fabtune.model.results import EVERY_HOST, FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, number_of_runs
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
@@ -91,13 +91,17 @@ class Summary:
         return (*texts, str(self.point.get("op")), str(self.point.get("host")))
 
 
+# A row, one of its figures, and the values of that and of the row that it is held against.
+_Case = tuple[Summary, str, Sides]
+
+
 def summarise(rows: Sequence[tuple[Mapping[str, str], Point]]) -> list[Summary]:
     """Return the (factors, point) of single runs as one row a combination and direction, in the order given.
 
     A row of another profile than the first is judged against that of the same other factors: `untouched`, else
     ``default``, else whichever profile comes first.  All of them are judged together, so that their number makes no
-    difference certain.  A point that is UNTOLD stands for a run without figures: beside one that failed the others
-    are no verdict.
+    difference certain; but what a fleet's hosts reach together follows from what each does, and is judged apart.
+    A point that is UNTOLD stands for a run without figures: beside one that failed the others are no verdict.
     """
     cells: dict[tuple[object, ...], list[tuple[dict[str, str], Point]]] = {}
     for factors, point in rows:
@@ -186,8 +190,8 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     pairs = [(row, base) for row in rows if (base := bases.get(row._others)) and base is not row]
     held = [(row, base) for row, base in pairs if base.tells and row.tells]
     gains: dict[int, dict[str, Value | None]] = {}
-    primary = [(row, _sides(row.decides, base, row)) for row, base in held]
-    for (row, sides), judgement in zip(primary, judge_together([sides for _, sides in primary]), strict=True):
+    primary = [(row, row.decides, _sides(row.decides, base, row)) for row, base in held]
+    for (row, _, sides), judgement in _judged(primary):
         there, before = row.point[row.decides], statistics.median(sides.a) if sides.a else 0
         gain = there / before if there is not None and before else None
         gains[id(row)] = {
@@ -200,7 +204,7 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
         for figure in _BESIDE
         if figure != row.decides and (base.by_seed[figure] or row.by_seed[figure])
     ]
-    for (row, figure, _), judgement in zip(beside, judge_together([one[-1] for one in beside]), strict=True):
+    for (row, figure, _), judgement in _judged(beside):
         if figure == _CPU:
             gains[id(row)] |= {
                 "cpu_change": _rounded(judgement.ratio), "cpu_change_low": _rounded(judgement.low),
@@ -208,6 +212,15 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
                 "cpu_why": judgement.why,
             }  # fmt: skip
     return [attrs.evolve(row, point=row.point | gains.get(id(row), {})) for row in rows]
+
+
+def _judged(cases: Sequence[_Case]) -> list[tuple[_Case, Judgement]]:
+    """Return the cases with their judgement; those of what a fleet's hosts reach together are a family of their own."""
+    found: list[tuple[_Case, Judgement]] = []
+    for together in (False, True):
+        family = [case for case in cases if (case[0].point.get("host") == EVERY_HOST) is together]
+        found += zip(family, judge_together([sides for _, _, sides in family]), strict=True)
+    return found
 
 
 def _sides(figure: str, base: Summary, row: Summary) -> Sides:

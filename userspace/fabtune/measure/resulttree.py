@@ -24,7 +24,7 @@ from fabtune.model.results import (
     RunEntry,
     SuiteIndex,
 )  # fmt: skip
-from fabtune.model.runrecord import LAB_GUEST, RunRecord
+from fabtune.model.runrecord import LAB_GUEST, Replicate, RunRecord
 
 INDEX = indexclaims.INDEX
 # A run's note and its points.
@@ -155,15 +155,24 @@ def with_clocks(records: Sequence[RunRecord], place: Path, top: Path = Path()) -
     """Return `records`, read at or below `place`, each with its clock; their files are named from `top` on.
 
     Of a lab's guest its run's note says it, and of a loose record nothing; a host has no clock but the real one.
+    Of a fleet's run, whose hosts know nothing of it, the note also says which of the experiment's it is.
     """
     origins = origins_at(place)
     found = []
     for record in records:
         run = (top / record.file).parent
-        origin = origins.get(run) or origins.get(run.parent)
+        run = run if run in origins else run.parent
+        origin = origins.get(run)
         loose = record.clock or ("" if record.host.name == LAB_GUEST else "real")
-        found.append(attrs.evolve(record, clock=origin.told("clock") if origin else loose))
+        clock = origin.told("clock") if origin else loose
+        found.append(attrs.evolve(record, clock=clock, replicate=_replicate(run, origin) if origin else None))
     return found
+
+
+def _replicate(run: Path, origin: Origin) -> Replicate | None:
+    """Return which of its experiment's runs the one in the directory `run` is, of a fleet; None elsewhere."""
+    seed = origin.settings.get("seed")
+    return Replicate(str(run.resolve().parent.parent), seed) if origin.hosts and isinstance(seed, int) else None
 
 
 def _copies(directory: Path, complaints: Sequence[Complaint]) -> list[Complaint]:

@@ -25,6 +25,8 @@ THROUGHPUT = "mb_per_s"
 DECIDED_BY = "decided_by"
 # How a row over seeds says of how many other runs there are no figures: they failed, or theirs cannot be right.
 FAILED, LEFT_OUT = "failed", "left_out"
+# How a fleet calls the point of all hosts together.
+EVERY_HOST = "all"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
 

@@ -227,6 +227,14 @@ class Event:
 
 
 @attrs.frozen
+class Replicate:
+    """Which run of a fleet's `experiment`, called by its directory, a record is of: those of one seed were in turn."""
+
+    experiment: str
+    seed: int
+
+
+@attrs.frozen
 class SessionTurn:
     """The place of a run in an interleaved session; `side` is A or B, `rules` what the session is judged by."""
 
@@ -270,7 +278,7 @@ class RunRecord:
     """One run of a workload, or of the network alone, whole or as far as it came.
 
     `environment` has every tunable read back, or the settings of an experiment; `file` is where it was read from,
-    and `clock` by which it is known to have been measured, there and then.
+    and `clock` by which it is known to have been measured, there and then, as which `replicate` of a fleet's run.
     """
 
     workload: WorkloadUsed
@@ -301,6 +309,7 @@ class RunRecord:
     events: tuple[Event, ...] = typed.omitted(())
     file: str = typed.omitted("")
     clock: str = typed.omitted("")
+    replicate: Replicate | None = typed.omitted()
     others: Rest = Rest()
 
     @property

@@ -107,7 +107,7 @@ def compare(
     practical: float | None = None,
     calibration: Sequence[RunRecord] = (),
 ) -> Comparison:
-    """Return B against A.  Runs of one interleaved session are paired, those of the lab by their seed, others are not.
+    """Return B against A.  Runs of one session, or of one seed in the lab or on a fleet, are paired; others are not.
 
     Among the runs of `calibration` are those of A against A.  `practical` is the session's own where nobody says
     another.

@@ -9,6 +9,7 @@ from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
+from fabtune.report.pairing import belonging_of
 from fabtune.report.panels import Marks, Panel, panels
 from fabtune.report.table import Cell, Column, Table, decimals, plain, significant
 
@@ -69,14 +70,11 @@ def _point(record: RunRecord, result: StepResult, varying: Sequence[str], apart:
     said = [result.name, record.label]
     said += [f"RTT {record.path.rtt_ms:g} ms"] if record.path.rtt_ms is not None else []
     said += [f"{name} {said_value(name, result.parameters[name])}" for name in varying if name in result.parameters]
-    settings = record.environment.get("settings")
     known = {"rtt_ms", *result.parameters}
     point = point_of(record, result)
     said += [said_setting(name, point[name]) for name in apart if name in point and name not in known]
-    if record.session:
-        said.append(f"pair {record.session.pair + 1}")
-    elif isinstance(settings, Mapping) and "seed" in settings:
-        said.append(f"seed {settings['seed']}")
+    if place := belonging_of(record):
+        said.append(f"{'pair' if place.by == 'session' else 'seed'} {place.shown}")
     return ", ".join(filter(None, said))
 
 

@@ -18,7 +18,10 @@ _MOST_NAMED = 6
 
 @attrs.frozen
 class Belonging:
-    """What a run has in common with its partner of the other side; `group` is an interleaved session's id, if any."""
+    """What a run has in common with its partner of the other side.
+
+    `group` is an interleaved session's id, or a fleet's experiment, if any.
+    """
 
     by: PairedBy
     number: int
@@ -47,12 +50,14 @@ class Pairing:
 
 
 def belonging_of(record: RunRecord) -> Belonging | None:
-    """Return the place of a run in its session, or its seed in the lab; None where it has none."""
+    """Return the place of a run in its session, or its seed in the lab or on a fleet; None where it has none."""
     if record.session:
         return Belonging("session", record.session.pair, record.session.id)
     settings = record.environment.get("settings")
     seed = settings.get("seed") if isinstance(settings, Mapping) else None
-    return Belonging("seed", seed) if isinstance(seed, int) else None
+    if isinstance(seed, int):
+        return Belonging("seed", seed)
+    return Belonging("seed", record.replicate.seed, record.replicate.experiment) if record.replicate else None
 
 
 def names_apart(a: str, b: str) -> tuple[str, str]:

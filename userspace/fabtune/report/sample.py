@@ -99,5 +99,9 @@ def on_both_sides(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> int
     """Return how many of `runs` are among `others`, under whatever name."""
     known: dict[tuple[float, str], list[RunRecord]] = {}
     for one in others:
-        known.setdefault((one.started_unix_s, one.label), []).append(attrs.evolve(one, file=""))
-    return sum(attrs.evolve(one, file="") in known.get((one.started_unix_s, one.label), []) for one in runs)
+        known.setdefault((one.started_unix_s, one.label), []).append(_wherever(one))
+    return sum(_wherever(one) in known.get((one.started_unix_s, one.label), []) for one in runs)
+
+
+def _wherever(record: RunRecord) -> RunRecord:
+    return attrs.evolve(record, file="", replicate=None)
