@@ -238,6 +238,8 @@ def test_a_caption_speaks_of_bars_where_there_are_bars(tmp_path: Path) -> None:
 
 def test_intervals_are_drawn(tmp_path: Path) -> None:
     assert page(make_points(), tmp_path).count('class="span"') == 2 * 2 * 3
+    # A load that hung with one seed.
+    assert page(make_points(mb_per_s_low=0.0), tmp_path).count('class="span"') == 2 * 2 * 3
 
 
 def test_path_parameters_that_vary_are_drawn_apart(tmp_path: Path) -> None:

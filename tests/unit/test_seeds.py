@@ -217,7 +217,20 @@ def test_an_interval_needs_two_values_and_stands_for_counts_too() -> None:
     assert mean_interval([3.0], 0.05) == (None, None)
     assert mean_interval([0, 0, 0], 0.05) == (0, 0)
     low, high = mean_interval([0, 1, 2], 0.05)
-    assert low == pytest.approx(-1.484, abs=1e-3) and high == pytest.approx(3.484, abs=1e-3)
+    assert low == 0 and high == pytest.approx(3.484, abs=1e-3)
+    # A clock that is behind.
+    low, high = mean_interval([-1, 0, 1], 0.05)
+    assert (low, high) == pytest.approx((-2.484, 2.484), abs=1e-3)
+
+
+def test_no_interval_of_a_load_that_hung_with_a_seed_begins_below_zero() -> None:
+    """Of 0, 47.8 and 47.9 MB/s it was -36.7 to 100.5."""
+    rows = [
+        ({"clients": "8"}, Point({"profile": "untouched", "op": "read", "seed": seed, "mb_per_s": rate}))
+        for seed, rate in enumerate((0.0, 47.8, 47.9), 1)
+    ]
+    (found,) = summarise(rows)
+    assert (found.point["mb_per_s_low"], found.point["mb_per_s_high"]) == (0, pytest.approx(100.53))
 
 
 def test_run_and_report_say_the_same_of_one_tree(tmp_path: Path) -> None:

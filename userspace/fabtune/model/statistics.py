@@ -275,6 +275,8 @@ def _mean_interval(values: Sequence[float], alpha: float) -> tuple[float, float]
     if not all(map(math.isfinite, values)):
         return min(values), max(values)
     if min(values) <= 0:
-        return paired_t(values).interval(alpha)
+        low, high = paired_t(values).interval(alpha)
+        # The mean of what is never below zero is not either; a value of zero has no logarithm that would tell.
+        return low if min(values) < 0 else max(low, 0.0), high
     low, high = paired_t([math.log(value) for value in values]).interval(alpha)
     return math.exp(min(low, 700.0)), math.exp(min(high, 700.0))

@@ -196,7 +196,8 @@ def chart(heading: str, op: str, points: Sequence[Point]) -> str:
     for name in _profiles(points):
         own = sorted((point for point in mine if point["profile"] == name), key=lambda point: float(point["rtt_ms"]))
         if own:
-            spans = [(p["rtt_ms"], p["mb_per_s_low"], p["mb_per_s_high"]) for p in own if p.get("mb_per_s_low")]
+            wide = [point for point in own if point.get("mb_per_s_low") is not None]
+            spans = [(point["rtt_ms"], point["mb_per_s_low"], point["mb_per_s_high"]) for point in wide]
             marks = tuple((p["rtt_ms"], p["mb_per_s"]) for p in own)
             series.append(Series(name, marks, "marks", tuple(spans), look[name]))
     curve = _bound_curve(mine)
