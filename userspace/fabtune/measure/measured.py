@@ -197,8 +197,9 @@ def on_device(result: StepResult) -> bool:
 
 
 def throughput_of(result: StepResult, op: str) -> Rate | None:
-    """Return the throughput of direction `op` in the measured part, None where nothing moved.
+    """Return the throughput of direction `op` in the measured part, None where nothing ever moved.
 
+    What came back later alone stood still in it: that is a rate as well, and none that chance leaves out.
     It comes from the disk's completed bytes over the samples where these are the load's own.  Requests come back in
     bursts, and whether one burst more falls inside must not matter: a slope through all samples sees to that.  Where
     it is further from what was moved in that time than one queue of requests explains, the load did not go evenly:
@@ -206,7 +207,7 @@ def throughput_of(result: StepResult, op: str) -> Rate | None:
     """
     document = result.before_drain or result.document
     seconds, moved = document.run_s(), document.moved_bytes(op)
-    if not seconds or not moved:
+    if not seconds or not result.document.moved_bytes(op):
         return None
     queue_bytes = result.depth * request_bytes(result, op)
     found = _sampled(result, f"disk.dev.{op}_bytes", queue_bytes) if on_device(result) else None
