@@ -22,8 +22,9 @@ from fabtune.experiment import clients, earlier, expect, left_out
 from fabtune.experiment.at_once import guests_at_once
 from fabtune.experiment.definition import Combination, Definition
 from fabtune.experiment.inventory import Inventory
+from fabtune.experiment.places import like_others, only_place, points_due, points_lacking
 from fabtune.experiment.present import images_of, look_anew, origin_now
-from fabtune.experiment.settings import common, decided, ops_of, ways_of
+from fabtune.experiment.settings import decided, ops_of
 from fabtune.experiment.summary import UNTOLD, Summary, summarise
 from fabtune.experiment.tuners import TUNERS
 from fabtune.lab import fabrics, left
@@ -37,7 +38,7 @@ from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.judgement import CANNOT_BE_RIGHT
 from fabtune.model.origin import Origin
-from fabtune.model.results import EVERY_HOST, FAILED, LEFT_OUT, Point, Status
+from fabtune.model.results import FAILED, LACKING, LEFT_OUT, Point, Status
 from fabtune.model.units import counted
 from fabtune.progress import Progress
 
@@ -47,8 +48,6 @@ EXPECTED_RUN_S = 75.0
 _TIMEOUT_S = 1800.0
 # So many runs are named.
 _NAMED = 3
-# What a point says of where it is; all else are figures.
-_PLACE = frozenset((*common(Settings(), ""), "host"))
 # Why a run failed that left no word of it.
 _DID_NOT_END = "it did not end well"
 # What a guest said.
@@ -235,39 +234,22 @@ def make_room(runs: Sequence[Run], *, resume: bool) -> None:
 def summary_of(runs: Sequence[Run]) -> list[Summary]:
     """Return one row a combination and direction: what its runs with all seeds say together.
 
-    Of runs that failed, and of those that are left out, there is a point that says so.
+    Of runs that failed, of those that are left out, and of what others tell and one does not, a point says so.
     """
     states = [(run, run.state()) for run in runs]
+    left = [(run, state.points) for run, state in states]
     rows = []
     for run, state in states:
         sound, out, _ = left_out.sifted(run.directory, state.points)
         bounded = [clients.with_what_bounds(run.settings, point, state.points) for point in sound]
         points = [Point({"seed": run.settings.seed}) | point for point in bounded]
         if state.status == "failed":
-            points += [place | {UNTOLD: FAILED} for place in _like_others(run, states)]
-        points += [_only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
+            points += [place | {UNTOLD: FAILED} for place in like_others(run, left)]
+        if state.status == "measured":
+            points += [place | {UNTOLD: LACKING} for place in points_lacking(run, state.points, left)]
+        points += [only_place(point) | {UNTOLD: LEFT_OUT} for point in out]
         rows += [(run.combination.factors, point | decided(run.settings.workload)) for point in points]
     return summarise(rows)
-
-
-def _only_place(point: Point) -> Point:
-    """Return what a point says of where it is, without its figures."""
-    return Point({name: value for name, value in point.items() if name in _PLACE})
-
-
-def _like_others(run: Run, states: Sequence[tuple[Run, RunState]]) -> list[Point]:
-    """Return the points that a failed run lacks, as those of runs are that ended well: of what they are, and how told.
-
-    A mixed load may have moved data one way alone.
-    """
-    every = [(one, point) for one, state in states for point in state.points if "missing" not in point]
-    ways = {point.get("op") for one, point in every if one.settings.op == run.settings.op}
-    names = {name for _, point in every for name in point} or _PLACE
-    return [
-        Point({name: value for name, value in place.items() if name in names})
-        for place in _places(run)
-        if not ways or place["op"] in ways
-    ]
 
 
 def failed_runs(runs: Sequence[Run]) -> list[Run]:
@@ -278,7 +260,8 @@ def failed_runs(runs: Sequence[Run]) -> list[Run]:
 def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
     """Return in words what is shown but was not asked for, and what is not; `runs` of `every` were asked for."""
     asked = {run.directory for run in runs}
-    there = {run.directory for run in every if run.state().status == "measured"}
+    measured = [(run, state.points) for run in every if (state := run.state()).status == "measured"]
+    there = {run.directory for run, _ in measured}
     said = []
     if others := len(there - asked):
         was, are = ("which was", "is") if others == 1 else ("which were", "are")
@@ -286,6 +269,10 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
     if out := [f"{run.name}: {why}" for run in every for why in left_out.sifted(run.directory, run.points())[2]]:
         runs_are = f"{counted(len(out), 'run')} {'is' if len(out) == 1 else 'are'}"
         said.append(f"{runs_are} left out, {CANNOT_BE_RIGHT}: {_named(out)}")
+    lacks = [(run.name, _ways(points_lacking(run, points, measured))) for run, points in measured]
+    if silent := [f"{name}: {' and '.join(ways)}" for name, ways in lacks if ways]:
+        tell = "1 run tells" if len(silent) == 1 else f"{len(silent)} runs tell"
+        said.append(f"{tell} nothing of a direction that others tell: {_named(silent)}")
     if before := [f"{run.name}: {run.failed_before}" for run in every if run.directory in there and run.failed_before]:
         said.append(f"{counted(len(before), 'run')} failed before {_were(before)} measured: {_named(before)}")
     if missing := len(every) - len(there):
@@ -295,6 +282,10 @@ def said_of_part(runs: Sequence[Run], every: Sequence[Run]) -> str:
         left = f"{missing} of {len(every)} runs of the experiment {are} not there, or not to be used{which}"
         said.append(f"{left}: --resume without --only measures what is missing")
     return "; ".join(said)
+
+
+def _ways(points: Sequence[Point]) -> dict[str, None]:
+    return dict.fromkeys(str(point["op"]) for point in points)
 
 
 def _named(names: Sequence[str]) -> str:
@@ -307,25 +298,21 @@ def _were(runs: Sequence[object]) -> str:
 
 
 def judge(definition: Definition, runs: Sequence[Run]) -> list[expect.JudgedExpectation]:
-    """Return what became of everything that `definition` expects; a run that failed, or is left out, is missed."""
+    """Return what became of everything that `definition` expects; a run that failed, or is left out, is missed.
+
+    So is one that tells nothing of a direction that others tell.
+    """
     rows = []
-    for run in runs:
-        state = run.state()
+    states = [(run, run.state()) for run in runs]
+    left = [(run, state.points) for run, state in states]
+    for run, state in states:
         sound, out, _ = left_out.sifted(run.directory, state.points)
-        points = _places(run) if state.status == "failed" else [*sound, *map(_only_place, out)]
+        points = points_due(run) if state.status == "failed" else [*sound, *map(only_place, out)]
+        points += points_lacking(run, state.points, left) if state.status == "measured" else []
         # A fleet's points do not say theirs.
         told = Point({"seed": run.settings.seed}) | decided(run.settings.workload)
         rows += [told | point | run.combination.factors for point in points]
     return [expect.judge(one, rows, definition.factors) for one in definition.expect]
-
-
-def _places(run: Run) -> list[Point]:
-    """Return a point a direction, of a fleet for each host and for all together, that says what it is of alone."""
-    ways = [way for op in ops_of(run.settings) for way in ways_of(op)]
-    if not run.hosts:
-        return [common(run.settings, way) for way in ways]
-    told = Point({"profile": run.settings.profile, "seed": run.settings.seed})
-    return [told | {"host": host, "op": way} for way in ways for host in (*run.hosts, EVERY_HOST)]
 
 
 def _say_missing(run: Run, why: str) -> None:

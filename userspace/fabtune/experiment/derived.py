@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from fabtune.errors import InputError
 from fabtune.experiment import left_out
+from fabtune.experiment.places import whose_place
 from fabtune.experiment.settings import decided
 from fabtune.experiment.summary import Summary, summarise
 from fabtune.host import userfile
@@ -90,13 +91,23 @@ def summary_in(index: ExperimentIndex) -> list[Summary]:
 def summary_apart(index: ExperimentIndex, top: Path) -> list[str]:
     """Return that a summary is not what the runs beside it give; nothing where there is none.
 
-    Beside runs that failed, or that are left out, the index alone does not give it.
+    Beside runs that failed, that are left out, or that lack what others tell, the index alone does not give it.
     """
     path, runs = top / SUMMARY, [run for cell in index.combinations for run in cell.runs]
     untold = any(run.status == "failed" or left_out.sifted(top / run.directory, run.points)[1] for run in runs)
+    untold = untold or _are_uneven(runs)
     if not path.exists() or untold or _says(path, [one.published for one in summary_in(index)]):
         return []
     return [f"{path}: not what its runs give by today's rules: not used"]
+
+
+def _are_uneven(runs: Sequence[RunEntry]) -> bool:
+    """Tell whether a run tells nothing of a direction that another of the same load tells."""
+    told: dict[tuple[Value | None, ...], set[frozenset[object]]] = {}
+    for run in (one for one in runs if one.status == "measured"):
+        load = run.settings.get("workload"), run.settings.get("op"), run.settings.get("fabric")
+        told.setdefault(load, set()).add(frozenset(map(whose_place, run.points)))
+    return any(len(kinds) > 1 for kinds in told.values())
 
 
 def _says(summary: Path, points: Sequence[Point]) -> bool:

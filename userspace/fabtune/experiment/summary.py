@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, left_out_of
-from fabtune.model.results import EVERY_HOST, FAILED, LEFT_OUT, THROUGHPUT, Point, better_way, decides, number_of_runs
+from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
+from fabtune.model.results import EVERY_HOST, THROUGHPUT, WITHOUT_FIGURES, Point, better_way, decides, number_of_runs
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
@@ -29,7 +29,7 @@ _BESIDE = ("p50_ms", "p99_ms", _CPU)
 _OF_SEED, _LIMITS = "seed", "limits"
 # What follows from the settings, and is no draw: of the seeds that do not tell it, it is what the others say.
 _STATED = ("bound_mb_per_s", "line_mb_per_s", "mathis_mb_per_s")
-# Under which name a point without figures says of its run that it FAILED, or is LEFT_OUT.
+# Under which name a point without figures says of its run that it FAILED, is LEFT_OUT, or is LACKING it.
 UNTOLD = "untold"
 # Times are known to a bucket of fabstat at least, those of fio better.
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
@@ -44,7 +44,7 @@ def rounded_of(figure: str) -> float:
 class Summary:
     """One combination and direction over its seeds: the factors as written, and the point that stands for its runs.
 
-    The point has as ``failed`` and ``left_out`` how many others there are, and no figures where there are others alone.
+    The point has as ``failed``, ``left_out`` and ``lacking`` how many others there are, no figures with others alone.
     `by_seed` are the values of the figures that are judged, of which the workload's own, `decides`, is looked at first.
     """
 
@@ -64,10 +64,12 @@ class Summary:
 
     def unfair(self, figure: str) -> str:
         """Return why its runs are no fair sample of a figure; nothing where they are."""
-        name, failed, out = str(self.point.get("profile")), *(int(self.point.number(one)) for one in (FAILED, LEFT_OUT))
+        name = str(self.point.get("profile"))
+        failed, out, lacking = (int(self.point.number(one)) for one in WITHOUT_FIGURES)
         ended, told, runs = int(self.point["seeds"]), len(self.by_seed[figure]), number_of_runs(self.point)
         said = [failed_of(failed, runs, name)] if failed else []
         said += [left_out_of(out, runs, name)] if out else []
+        said += [lacking_of(lacking, runs, name)] if lacking else []
         if said or figure == THROUGHPUT or told == ended:
             return "; ".join(said)
         if not told:
@@ -82,7 +84,7 @@ class Summary:
     @property
     def tells(self) -> bool:
         """Whether there is a figure to judge, or a run that should have left one."""
-        return bool(self.by_seed[THROUGHPUT]) or FAILED in self.point or LEFT_OUT in self.point
+        return bool(self.by_seed[THROUGHPUT]) or any(name in self.point for name in WITHOUT_FIGURES)
 
     @property
     def _others(self) -> tuple[str, ...]:

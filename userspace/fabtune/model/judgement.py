@@ -129,6 +129,12 @@ def left_out_of(out: int, runs: int, name: str) -> str:
     return said if out == runs else f"{said}; the others are no fair sample"
 
 
+def lacking_of(lacking: int, runs: int, name: str) -> str:
+    """Return why the runs of `name` are no fair sample of which some, or all, tell nothing where others do."""
+    said = f"{lacking} of {counted(runs, 'run')} of {name} {'tells' if lacking == 1 else 'tell'} nothing of it"
+    return said if lacking == runs else f"{said}; the others are no fair sample"
+
+
 def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:
     """Return the judgement of each figure of one family: all of them err with probability `alpha` at most (Holm)."""
     told = [sides for sides in figures if not _untold(sides)]

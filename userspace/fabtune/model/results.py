@@ -23,8 +23,10 @@ BY_DISK = "disk"
 THROUGHPUT = "mb_per_s"
 # Under which name a point says what does.
 DECIDED_BY = "decided_by"
-# How a row over seeds says of how many other runs there are no figures: they failed, or theirs cannot be right.
-FAILED, LEFT_OUT = "failed", "left_out"
+# How a row over seeds says of how many other runs there are no figures: they failed, theirs cannot be right, or they
+# tell nothing of a direction that others tell.
+FAILED, LEFT_OUT, LACKING = "failed", "left_out", "lacking"
+WITHOUT_FIGURES = (FAILED, LEFT_OUT, LACKING)
 # How a fleet calls the point of all hosts together.
 EVERY_HOST = "all"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
@@ -37,8 +39,8 @@ def decides(point: PointRow) -> str:
 
 
 def number_of_runs(row: PointRow) -> int:
-    """Return how many runs a row over seeds is of: with figures, failed and left out."""
-    return sum(int(row.get(name) or 0) for name in ("seeds", FAILED, LEFT_OUT))
+    """Return how many runs a row over seeds is of, with figures and without."""
+    return sum(int(row.get(name) or 0) for name in ("seeds", *WITHOUT_FIGURES))
 
 
 def paced(point: PointRow) -> bool:

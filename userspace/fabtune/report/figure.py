@@ -16,8 +16,8 @@ from fabtune.model.results import (
     BY_DISK,
     DECIDED_BY,
     FAILED,
-    LEFT_OUT,
     THROUGHPUT,
+    WITHOUT_FIGURES,
     PointRow,
     better_way,
     decides,
@@ -251,8 +251,8 @@ def _gain(where: str, row: PointRow) -> Gain:
 
 
 def _counting(rows: Sequence[PointRow]) -> list[PointRow]:
-    """Return the rows that tell a figure, or should: those too all of whose runs failed, or are left out."""
-    return [row for row in rows if row.get("mb_per_s") is not None or row.get(FAILED) or row.get(LEFT_OUT)]
+    """Return the rows that tell a figure, or should: those too all of whose runs are without."""
+    return [row for row in rows if row.get("mb_per_s") is not None or any(map(row.get, WITHOUT_FIGURES))]
 
 
 def _place(row: PointRow, names: Sequence[str]) -> str:
