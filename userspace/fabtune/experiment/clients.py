@@ -15,13 +15,13 @@ from fabtune.experiment.settings import ways_of
 from fabtune.lab.waiting import until
 from fabtune.measure import counters, fio, measured, target
 from fabtune.measure.fio_options import Options
-from fabtune.measure.watch import as_record, check_judge
+from fabtune.measure.watch import as_record, check_judge, only_disks
 from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.results import BY_DISK, Point
-from fabtune.model.runrecord import Draft, PathTold, RunRecord, StepResult, Stuck, WorkloadUsed, begin
+from fabtune.model.runrecord import Draft, PathTold, Readings, RunRecord, StepResult, Stuck, WorkloadUsed, begin
 from fabtune.model.units import counted
 from fabtune.stat import DeviceInterval, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
@@ -73,8 +73,11 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             readings = _load(step, program, Path(scratch), gate, disks, draft)
             begun_unix_s = draft.step.begun_unix_s or 0.0
             queue_bytes = settings.size_bytes * settings.queue_depth
-            seen = measured_part(readings, begun_unix_s + settings.ramp_s, settings.runtime_s, disks, queue_bytes)
+            part = begun_unix_s + settings.ramp_s, settings.runtime_s
+            seen = measured_part(readings, *part, disks, queue_bytes)
             draft.note(stuck=Stuck(STUCK_S, longest_wait_s(draft.step, op, seen)))
+            inside = [only_disks(text, disks) for text in _inside(readings, *part)]
+            draft.note(fabstat=Readings(inside[0], inside[-1]))
         except _HangingError as error:
             # fio would wait for its requests for good.
             hanging = error.stuck.requests
@@ -92,17 +95,13 @@ def by_way(op: str, seen: Sequence[Client]) -> list[tuple[str, Sequence[Client]]
 
 def longest_wait_s(step: StepResult, op: str, seen: Sequence[Client]) -> float:
     """Return the longest that a request took: what fio last told may leave out some of which fabstat has the time."""
-    told = [measured.oldest_s(step, way) or 0.0 for way in ways_of(op)]
-    slowest = (_latencies(part, way, math.inf).quantile_ns(1) or 0 for way, part in by_way(op, seen))
-    return max(*told, *(ns / 1e9 for ns in slowest))
+    told = [measured.by_fio(step, way) for way in ways_of(op)]
+    told += [_latencies(part, way, math.inf) for way, part in by_way(op, seen)]
+    return max((one.quantile_ns(1) or 0) / 1e9 for one in told)
 
 
 def _latencies(seen: Sequence[Client], op: str, part_s: float) -> measured.Latencies:
-    """Return how long the requests of all clients took, from the first issue on, retries included, as of one alone."""
-    times = [histogram for one in seen if (histogram := one.interval.histogram("total", op))]
-    # Of a part of the requests alone nothing is told.
-    whole = [] if any(one.lacking for one in times) else times
-    return measured.together(measured.by_fabstat(one, part_s) for one in whole)
+    return measured.of_disks((one.interval for one in seen), op, part_s)
 
 
 def path_told(settings: Settings, op: str) -> PathTold:
@@ -185,6 +184,10 @@ def _load(
     return readings
 
 
+def _inside(readings: Sequence[tuple[float, str]], begin_unix_s: float, runtime_s: float) -> list[str]:
+    return [text for unix_s, text in readings if begin_unix_s <= unix_s <= begin_unix_s + runtime_s]
+
+
 def measured_part(
     readings: Sequence[tuple[float, str]],
     begin_unix_s: float,
@@ -196,7 +199,7 @@ def measured_part(
 
     The jobs' own figures cannot be added: each job counts its run time from its own first request.
     """
-    inside = [parse(text) for unix_s, text in readings if begin_unix_s <= unix_s <= begin_unix_s + runtime_s]
+    inside = [parse(text) for text in _inside(readings, begin_unix_s, runtime_s)]
     if len(inside) < 2:
         raise FabtuneError(f"{len(inside)} readings in the measured part: give it at least 3 s")
     since = [diff(inside[0], one) for one in inside[1:]]

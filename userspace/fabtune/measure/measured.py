@@ -28,6 +28,8 @@ ALIKE = 1 / 16
 FIO_ROUNDED = 1 / 128
 # Why nothing is known of an open loop's latency.
 _NOT_REACHED = "the offered rate was not reached"
+# Why nothing is known of the latency of a load on several disks at once.
+_NO_READINGS = "the record does not have what fabstat counted of each disk"
 # Of requests that last longer than this share of the part, only the quickest are sure to be seen to end.
 _LONGEST_SHARE = 0.5
 
@@ -295,19 +297,21 @@ def run_s(result: StepResult) -> float:
 
 
 def seen(result: StepResult) -> DeviceInterval | None:
-    """Return what fabstat counted of the step's disk in the measured part, None where it did not look."""
-    return None if result.fabstat is None else _interval(result.fabstat)
+    """Return what fabstat counted of the step's disk in the measured part; None of several, or unseen."""
+    found = [] if result.fabstat is None else _intervals(result.fabstat)
+    return found[0] if len(found) == 1 else None
 
 
 @functools.lru_cache(maxsize=512)
-def _interval(readings: Readings) -> DeviceInterval | None:
+def _intervals(readings: Readings) -> list[DeviceInterval]:
+    """Return what each of the step's own disks did: a record has readings of no other."""
     try:
         found = diff(parse(readings.before), parse(readings.after)).devices
     except InputError:
-        return None
-    # A record has readings of its own disk alone; one that is being removed may have left its name to another.
+        return []
     live = sorted((one for one in found if one.device.state != "gone"), key=lambda one: one.device.id)
-    return live[-1] if live else None
+    # One that is being removed may have left its name to another.
+    return list({one.device.disk: one for one in live}.values())
 
 
 def latencies(result: StepResult, op: str) -> Latencies:
@@ -315,21 +319,39 @@ def latencies(result: StepResult, op: str) -> Latencies:
 
     By fabstat where it sees the load's own requests and none waits before the driver; else by what fio had counted
     when the part ended; else by fio's end, where a full queue may bear the time of its last request.  Of an open loop
-    these are the requests that were to leave in the part, however long they took.
+    these are the requests that were to leave in the part, however long they took.  Of several disks fabstat alone
+    tells: fio, with a job for each, had counted the quickest requests when it last answered.
     """
     if result.offered:
         # From the instant at which each was to leave.
         told = tells_latency(result.offered, result.replayed)
         return Latencies(result.document.bins(op)) if told else Latencies({}, unknown=_NOT_REACHED)
+    if len(set(re.findall(r"^filename=/dev/(.*)$", result.job, re.MULTILINE))) > 1:
+        if result.fabstat is None:
+            return Latencies({}, unknown=_NO_READINGS)
+        return of_disks(_intervals(result.fabstat), op, part_s(result))
     interval = seen(result) if on_device(result) else None
     if interval is not None and result.depth <= interval.device.limit:
         histogram = interval.histogram("total", op)
         if histogram is not None and histogram.count and not histogram.lacking and _same_size(result, interval, op):
             return by_fabstat(histogram, part_s(result))
+    return by_fio(result, op)
+
+
+def by_fio(result: StepResult, op: str) -> Latencies:
+    """Return the latencies that fio tells: as it had counted when the part ended, where it said so."""
     if result.before_drain is not None:
         return Latencies(result.before_drain.bins(op), part_s=part_s(result))
     queued = result.depth > len(result.document.jobs)
     return Latencies(result.document.bins(op), result.depth if queued else 0, part_s=part_s(result))
+
+
+def of_disks(each: Iterable[DeviceInterval], op: str, part_s: float) -> Latencies:
+    """Return how long the requests of all disks took, from the first issue on, retries included, as of one alone."""
+    times = [histogram for one in each if (histogram := one.histogram("total", op))]
+    # Of a part of the requests alone nothing is told.
+    whole = [] if any(one.lacking for one in times) else times
+    return together(by_fabstat(one, part_s) for one in whole)
 
 
 def by_fabstat(histogram: Histogram, part_s: float) -> Latencies:

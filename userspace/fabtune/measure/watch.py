@@ -5,6 +5,7 @@ While the load runs readings are only taken; they are parsed when it has ended, 
 costs little.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
@@ -84,7 +85,7 @@ class Watch:
         if len(self._readings) < 2:
             return None
         disk = self._target.disk or ""
-        texts = [only_disk(text, disk) for _, text in self._readings]
+        texts = [only_disks(text, (disk,)) for _, text in self._readings]
         parsed = [parse(text) for text in texts]
         if not all(one.counting for one in parsed):
             return None
@@ -112,12 +113,12 @@ def _figures(before: Snapshot, after: Snapshot, disk: str) -> dict[str, float]:
     return figures
 
 
-def only_disk(text: str, disk: str) -> str:
-    """Return a reading of fabstat with the lines of `disk` alone."""
+def only_disks(text: str, disks: Collection[str]) -> str:
+    """Return a reading of fabstat with the lines of `disks` alone."""
     kept, keep = [], True
     for line in text.splitlines():
         if line.startswith("device "):
-            keep = words(line).get("disk") == disk
+            keep = words(line).get("disk") in disks
         if keep:
             kept.append(line)
     return "\n".join(kept) + "\n"
