@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fabtune.model.document import Json
 from fabtune.tune.transaction import Step
 
 
@@ -34,7 +35,7 @@ class StepOutcome:
     found: str | None = None
     note: str = ""
 
-    def as_json(self) -> dict[str, object]:
+    def as_json(self) -> dict[str, Json]:
         """Return the outcome with stable keys."""
         return {
             "tunable": self.step.tunable,
