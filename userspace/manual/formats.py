@@ -71,8 +71,8 @@ STEP = {
 
 def fields(kind: type) -> list[str]:
     """Return the keys that a class of records has in its file."""
-    # Where it was read from, by which clock and as which replicate that says it was made, and what a later fabtune wrote,
-    # stand in no file.
+    # Where it was read from, by which clock and as which replicate that says it was made, and what a later fabtune
+    # wrote, stand in no file.
     return [one.name for one in attrs.fields(kind) if one.name not in ("others", "file", "clock", "replicate")]
 
 
