@@ -51,7 +51,6 @@ EXAMPLES: dict[str, Sequence[Example]] = {
     "revert": (
         ("revert", "restore every value that is still what fabtune wrote"),
         ("revert --dry-run", "show what that would do to each value, and why"),
-        ("revert wan", "restore only what this profile wrote"),
         ("revert --transaction 20260102T030405Z-000", "restore one transaction of `fabtune history`"),
         ("revert --reconnect", "also give sessions in use a connection with the old values"),
     ),
