@@ -31,8 +31,6 @@ import run
 import sanitizers_kept
 from sanitizers_kept import Complaints, Results
 
-sys.path.insert(0, str(run.TOP / "userspace"))
-
 from fabtune.lab.debug_kernel import directory_of  # noqa: E402
 from fabtune.lab.module import source_digest  # noqa: E402
 

@@ -9,7 +9,7 @@ from typing import Any
 import run
 from reports import Reports
 
-sys.path.insert(0, str(run.TOP / "tests/bench"))
+sys.path[:0] = [str(run.TOP / "tests/bench"), str(run.TOP / "userspace")]
 
 import kept_file  # noqa: E402
 import kept_tables  # noqa: E402
