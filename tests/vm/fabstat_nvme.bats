@@ -122,7 +122,8 @@ fails_to_read() {
 @test "what a reset of the controller aborts is sent again, or fails as aborted" {
 	# So slow that there is something to abort on a slow kernel, too.
 	serve "$(null_disk 500000000)"
-	under_way() { awk '{ exit $1 + $2 == 0 }' /sys/block/nvme0n1/inflight; }
+	# As many as fio keeps: the first of them counts there before its driver has it.
+	under_way() { awk '{ exit $1 + $2 < 16 }' /sys/block/nvme0n1/inflight; }
 	for retries in 5 0; do
 		echo $retries > /sys/module/nvme_core/parameters/max_retries
 		fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=16 \

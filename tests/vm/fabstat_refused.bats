@@ -48,7 +48,7 @@ ten_reads() {
 	load_fabstat
 	echo 0x800 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	# From 5.11 on the status comes with DID_ABORT, so the midlayer fails the request.
-	load_disk "$disk" --rw=randread --bs=4k --iodepth=8 --number_ios=100 --size=400k --continue_on_error=io || true
+	load_disk "$disk" --rw=randread --bs=4k --iodepth=8 --number_ios=200 --size=800k --continue_on_error=io || true
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	expect "$disk" 'events["task_set_full"] >= 10 and events["task_set_full"] == read.errors + read.sent_back == i.queue_full' \
 		'books and d.in_flight == 0'

@@ -110,6 +110,10 @@ multipath_of() {
 	# KASAN a request may cost longer than others take.
 	nvme_two_paths stacks 4000
 	load_fabstat
+	# Two neighbours that meet would be one request of 8 KiB.
+	for queue in /sys/class/nvme/nvme*/nvme*c*n1/queue; do
+		echo 2 > "$queue/nomerges"
+	done
 	fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randread --bs=4k --iodepth=32 --number_ios=300 \
 		--size=64m --output=/tmp/fio.log &
 	# As many as fio keeps, not the few with which it begins.
