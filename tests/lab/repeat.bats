@@ -19,7 +19,7 @@ setup() {
 		rate = "20mbit"
 		ramp = "1s"
 		# Of a shorter one the look that says what limits it may have too little.
-		runtime = "2s"
+		runtime = "3s"
 		loss = "0.5%"
 	EOF
 }
