@@ -3,7 +3,8 @@
 """How near `fabtune tune`, told nothing, comes to what each of 64 paths carries, and to the best of other ways.
 
 Writes tune.json, a row a cell.  What a guest measured of a cell is kept in OUT/tune, and measured again only where the
-cell, fabtune or this measurement has changed since.  Cells above 300 Mb/s have an MTU of 9000.
+cell, fabtune or this measurement has changed since; with --alone, in tune-alone.json and OUT/tune-alone.  Cells above
+300 Mb/s have an MTU of 9000.
 """
 
 import json
@@ -39,14 +40,15 @@ _MEAN_S = 1.0
 _MEASURING = ("tune_guest.py", "tune.guest")
 
 
-def code(suite: str, accel: str) -> str:
+def code(suite: str, accel: str, ways: Sequence[str]) -> str:
     """Return the digest of what measures, as it is now: fabtune, and the guest's part of this."""
-    return f"{kept_cells.code(_MEASURING, *ways_in(accel))} {suite} {accel}"
+    return f"{kept_cells.code(_MEASURING, *ways)} {suite} {accel}"
 
 
-def ways_in(accel: str) -> list[str]:
-    """Return the ways that there are in guests of this kind."""
-    return [way for way in WAYS if accel != "uml" or way != _NOT_ON_UML]
+def ways_in(accel: str, alone: bool = False) -> list[str]:
+    """Return the ways that there are in guests of this kind; `alone`: tune, and what it begins with."""
+    there = (UNTOUCHED, TUNE) if alone else WAYS
+    return [way for way in there if accel != "uml" or way != _NOT_ON_UML]
 
 
 def bound(cell: Cell) -> float:
@@ -55,16 +57,19 @@ def bound(cell: Cell) -> float:
     return bound_bytes_per_s(path, _SIZE_BYTES, _DEPTH)
 
 
-def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
-    """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
+def measure(ways_asked: Sequence[str], place: Path, suite: str, accel: str, cell: Cell) -> None:
+    """Run `cell` in a guest of its own, as each way, and keep what it gives in `place`.
+
+    Raises RuntimeError for one that fails.
+    """
     file = place / f"{cell.name}.json"
     told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
-    said, digest = file.with_suffix(".log"), cell.digest(code(suite, accel))
+    said, digest = file.with_suffix(".log"), cell.digest(code(suite, accel, ways_asked))
     with said.open("w") as log:
-        done = lab_run("tune.guest", told, *ways_in(accel), seed=cell.seed, suite=suite, log=log, accel=accel)
+        done = lab_run("tune.guest", told, *ways_asked, seed=cell.seed, suite=suite, log=log, accel=accel)
     lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
     ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
-    if done.returncode or set(ways) != set(ways_in(accel)):
+    if done.returncode or set(ways) != set(ways_asked):
         raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
     document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
     file.write_text(json.dumps(document) + "\n")
@@ -162,11 +167,12 @@ def show(found: Sequence[tuple[Cell, dict[str, Any]]]) -> None:
         print(f"{name}: median {statistics.median(values):.3f}, least {min(values):.3f}")
 
 
-def all_held(count: int, accel: str) -> str:
+def all_held(count: int, accel: str, alone: bool = False) -> str:
     """Return what is said of so many cells without a fault, and beside which ways nothing was measured."""
-    there = ways_in(accel)
-    lacks = ", ".join(way for way in WAYS if way not in there)
     held = f"{count} cells, all bars held"
+    if alone:
+        return f"{held}, beside {UNTOUCHED} alone: no other way was asked for (--alone)"
+    lacks = ", ".join(way for way in WAYS if way not in ways_in(accel))
     return f"{held}, not beside {lacks}: it is not there on {accel} (--accel tcg)" if lacks else held
 
 
@@ -175,15 +181,19 @@ verdicts = partial(kept_cells.verdicts, missed)
 
 def main() -> int:
     """Measure what is missing, then judge."""
-    asked = kept_cells.options(__doc__, "they fill the space, too").parse_args()
-    now = code(asked.suite, asked.accel)
-    chosen, found, failures = kept_cells.gather(asked, cells(), "tune", now, measure, "ways")
-    (asked.out / "tune.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    parser = kept_cells.options(__doc__, "they fill the space, too")
+    parser.add_argument("--alone", action="store_true", help=f"beside {UNTOUCHED} alone, a third of the time")
+    asked = parser.parse_args()
+    ways = ways_in(asked.accel, asked.alone)
+    now = code(asked.suite, asked.accel, ways)
+    name = f"{TUNE}-alone" if asked.alone else TUNE
+    chosen, found, failures = kept_cells.gather(asked, cells(), name, now, partial(measure, ways), "ways")
+    (asked.out / f"{name}.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
         show(judged)
     told = verdicts(chosen, found) + failures
-    print("\n".join(told) or all_held(len(judged), asked.accel))
+    print("\n".join(told) or all_held(len(judged), asked.accel, asked.alone))
     return int(bool(told))
 
 

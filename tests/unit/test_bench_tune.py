@@ -138,3 +138,13 @@ def test_a_way_that_no_guest_had_is_not_said_to_be_beaten() -> None:
     held = "64 cells, all bars held"
     assert bench.all_held(64, "tcg") == held
     assert bench.all_held(64, "uml") == f"{held}, not beside bpftune: it is not there on uml (--accel tcg)"
+    assert (
+        bench.all_held(6, "uml", alone=True)
+        == "6 cells, all bars held, beside untouched alone: no other way was asked for (--alone)"
+    )
+
+
+def test_alone_there_is_nothing_but_tune_and_what_it_begins_with() -> None:
+    assert bench.ways_in("tcg", alone=True) == bench.ways_in("uml", alone=True) == [UNTOUCHED, bench.TUNE]
+    # What was measured beside other ways, or alone, is not the other.
+    assert bench.code("trixie", "uml", bench.ways_in("uml")) != bench.code("trixie", "uml", bench.ways_in("uml", True))
