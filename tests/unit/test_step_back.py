@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from fabtune.autotune import new_connections, taken_back
 from fabtune.autotune import step as stepping
-from fabtune.autotune import taken_back
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked, TuningStep
@@ -101,7 +101,7 @@ def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch:
 
     monkeypatch.setattr(taken_back, "undo", undo)
     monkeypatch.setattr(TuningStep, "_write", lambda self: None)
-    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(new_connections, "_SETTLE_S", 0.0)
     monkeypatch.setattr(ClimbAsked, "look", lambda self: SEEN)
     with pytest.raises(KeyboardInterrupt):
         written(Far()).take()
@@ -165,7 +165,7 @@ def test_ctrl_c_while_connections_are_made_anew_ends_it_when_they_are_there(monk
 
 def look_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TuningStep, "_write", lambda self: None)
-    monkeypatch.setattr(stepping, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(new_connections, "_SETTLE_S", 0.0)
     monkeypatch.setattr(ClimbAsked, "look", lambda self, *_: SEEN)
 
 

@@ -2,7 +2,9 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune on a host where an earlier apply or revert has left something to be done."""
 
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +19,10 @@ from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.host import iscsid
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import armed, confirm, reconnect
+from fabtune.tune import armed, confirm, journal, reconnect
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT, RELOGIN, TARGET_RELOGIN, Leave, Pending
+from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.saved_plan import SavedPlan
 from fabtune.why.judging import Share
 
@@ -119,13 +122,69 @@ def test_nothing_is_tuned_while_sessions_have_not_felt_what_an_earlier_apply_wro
     made = climber([seen(10, "line"), seen(10, "line")])
     with pytest.raises(InputError) as raised:
         climb(ASKED, nobody)
-    assert "disk1 at 10.2.0.1:3260" in str(raised.value) and "--confirm-within" not in str(raised.value)
-    assert "fabtune apply PROFILE --reconnect" in str(raised.value) and "revert --reconnect" in str(raised.value)
+    told, (applied,) = str(raised.value), journal.transactions()
+    assert "disk1 at 10.2.0.1:3260" in told and "--confirm-within" not in told
+    assert "`fabtune apply wan --reconnect` with the options that it had" in told
+    assert f"`fabtune revert --transaction {applied.name} --reconnect`" in told
     assert made.looks_s == []
     # A re-login may wait.
     carried[0] = "new"
     climb(ASKED, nobody)
     assert made.looks_s
+
+
+@pytest.fixture
+def reverted(carried: list[str]) -> list[str]:
+    """A host on which what `apply wan` wrote has gone back, and no connection was made anew."""
+    assert main(["revert"]) == 4
+    return carried
+
+
+def test_what_a_revert_owes_is_brought_before_the_first_look(
+    reverted: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever had reverted was sent to `revert --reconnect`, which takes back everything else as well."""
+    made = climber([seen(10, "line"), seen(10, "line")])
+
+    def in_place(tasks: Sequence[Pending], *_: object, **__: object) -> tuple[list[Reconnected], list[Pending]]:
+        assert [one.action for one in tasks] == [RECONNECT] and made.looks_s == []
+        reverted[0] = "new"
+        return [Reconnected("disk1", 1.5)], []
+
+    waited: list[float] = []
+    monkeypatch.setattr(reconnect, "in_place", in_place)
+    monkeypatch.setattr(time, "sleep", waited.append)
+    found = climb(ASKED, nobody)
+    assert made.looks_s and max(waited) >= 1.5
+    (said,) = [one for one in found.remarks if "earlier revert" in one]
+    assert "disk1" in said and "1.5 s" in said
+    # Once is enough.
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("again"))
+    assert not [one for one in climb(ASKED, nobody).remarks if "earlier revert" in one]
+
+
+def test_where_that_is_not_possible_what_is_is_said(
+    reverted: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = climber([seen(10, "line")])
+    monkeypatch.setattr(
+        reconnect, "in_place", lambda tasks, *_, **__: ([], [replace(one, reason="a path is dead") for one in tasks])
+    )
+    with pytest.raises(InputError) as raised:
+        climb(ASKED, nobody)
+    (back,) = journal.transactions()
+    assert "a path is dead" in str(raised.value) and made.looks_s == []
+    assert f"`fabtune revert --transaction {back.name} --allow-relogin`" in str(raised.value)
+
+
+def test_what_another_apply_still_has_in_force_is_not_brought_beside_it(
+    reverted: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(_APPLY) == 4
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("connected anew"))
+    climber([seen(10, "line")])
+    with pytest.raises(InputError, match=f"revert --transaction {journal.transactions()[-1].name} --reconnect"):
+        climb(ASKED, nobody)
 
 
 @pytest.mark.parametrize(

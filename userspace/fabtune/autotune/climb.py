@@ -11,7 +11,7 @@ from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, KnownLine, Learnt
 from fabtune.autotune.made import take_back_commands
-from fabtune.autotune.new_connections import NewConnections, require_none_owed
+from fabtune.autotune.new_connections import NewConnections, bring_owed
 from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
@@ -112,14 +112,14 @@ def climb(
         check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
-    require_none_owed()
+    brought = bring_owed(progress)
     witness = Witness()
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()
     now = first_look(asked, learnt, progress)
     aim = _aim(asked.goal, now)
     # What a step of this climb is told is what it measured.
-    found = Climb(now, now, aim, other_rates=other_rates(), learnt=learnt, witness=witness)
+    found = Climb(now, now, aim, remarks=brought, other_rates=other_rates(), learnt=learnt, witness=witness)
     if aim.by_times:
         found.remarks.append(_whose(aim, now))
     found.remarks += rtt_doubts()

@@ -5,6 +5,7 @@ Where they cannot, as under a multipathd that has requests fail after seconds, s
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
@@ -13,33 +14,80 @@ from fabtune.autotune.tuned_ends import AT_ONCE
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError, InputError
 from fabtune.facts.collect import this_host
-from fabtune.host.sessions import live_sessions
-from fabtune.tune import journal, pending, reconnect
-from fabtune.tune.pending import RECONNECT
+from fabtune.host.sessions import Connections, live_sessions
+from fabtune.host.sockets import established
+from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
+from fabtune.tune.pending import RECONNECT, Pending
 from fabtune.tune.plan import Row
+from fabtune.tune.transaction import Transaction
 from fabtune.why.judging import Share
+
+_SETTLE_S, _SETTLE_RTTS = 2.0, 30
 
 
 def _lost() -> frozenset[int]:
     return frozenset(one.sid for one in live_sessions() if one.state == "FAILED")
 
 
-def require_none_owed() -> None:
-    """Raise InputError where sessions have not felt yet what was written, or taken back, before: a step would bring it.
+def settle_s(rtt_ms: float) -> float:
+    """Return how long a new connection takes to find its window."""
+    return max(_SETTLE_S, _SETTLE_RTTS * rtt_ms / 1e3)
 
+
+def bring_owed(progress: Callable[[str], None]) -> list[str]:
+    """Make the connections anew that an earlier revert has left due; return what is to be said of that.
+
+    A step would bring the values from before, and what that gains would count as its own.  Raises FabtuneError where
+    they cannot be made, or an apply that is in force waits for them: whether that stays is not for a tune to decide.
     Who may not read the journal looks all the same.
     """
-    owed = list[str]()
+    owing = list[tuple[Transaction, list[Pending]]]()
     with contextlib.suppress(FabtuneError):
-        left = pending.still_pending(journal.transactions(), this_host().boot_id)
-        owed = [one.label for one in left if one.action == RECONNECT]
-    if owed:
-        more = f" and {len(owed) - 1} more" * (len(owed) > 1)
+        boot_id = this_host().boot_id
+        owing = [(one, tasks) for one in journal.transactions() if (tasks := _unfelt(one, boot_id))]
+    for one, tasks in owing:
+        if not one.closed:
+            raise InputError(_not_felt(one, tasks))
+    if not owing:
+        return []
+    confirm.require_nobody_waits()
+    due, name = pending.merge([], [task for _, tasks in owing for task in tasks]), owing[-1][0].name
+    progress(f"new connections first: what an earlier revert took back may be in force in that of {_named(due)}")
+    with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
+        made, left = reconnect.in_place(due, progress, log, stop, way_back=False)
+        stop.check()
+    if why := next((task.reason for task in left if task.action == RECONNECT), ""):
         raise InputError(
-            f"{owed[0]}{more} lacks the new connection by which what an earlier apply or revert wrote is felt; a step "
-            "would bring it, and count what that gains as its own: `fabtune apply PROFILE --reconnect` keeps what was "
-            "applied, `fabtune revert --reconnect` takes it back; then tune again"
+            f"what {name} took back may be in force in the connection of {_named(due)}, a new one would count as a "
+            f"step's gain, and none can be made in place now: {why}; `fabtune revert --transaction {name} "
+            "--allow-relogin` logs it in again; then tune again"
         )
+    sessions = live_sessions()
+    ends = Connections(established(), sessions)
+    time.sleep(settle_s(max(map(ends.rtt_ms, sessions), default=0.0)))
+    pause_s = max((one.pause_s for one in made), default=0.0)
+    return [
+        f"before the first look all connections were made anew, in {pause_s:.1f} s: what an earlier revert took back "
+        f"may have been in force in that of {_named(due)}"
+    ]
+
+
+def _unfelt(one: Transaction, boot_id: str) -> list[Pending]:
+    return [left for left in pending.still_pending([one], boot_id) if left.action == RECONNECT]
+
+
+def _named(due: Sequence[Pending]) -> str:
+    names = list(dict.fromkeys(one.label for one in due))
+    return f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}"
+
+
+def _not_felt(one: Transaction, due: Sequence[Pending]) -> str:
+    """Return why nothing is tuned while `due` has not felt what `one` wrote."""
+    return (
+        f"{_named(due)} lacks the new connection by which what {one.name} ({one.profile}) wrote is felt; a step would "
+        f"bring it, and count what that gains as its own: `fabtune revert --transaction {one.name} --reconnect` takes "
+        f"it back, `fabtune apply {one.profile} --reconnect` with the options that it had keeps it; then tune again"
+    )
 
 
 @attrs.define

@@ -17,7 +17,7 @@ from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
 from fabtune.autotune.learnt import Changes, Learnt
 from fabtune.autotune.made import Made
-from fabtune.autotune.new_connections import NewConnections
+from fabtune.autotune.new_connections import NewConnections, settle_s
 from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, at_once_of, changes_of
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
@@ -35,8 +35,6 @@ from fabtune.tune.plan import Row
 from fabtune.tune.saved_plan import SavedPlan
 from fabtune.tune.shared_pace import spared
 
-# A new connection has found its window by then.
-_SETTLE_S, _SETTLE_RTTS = 2.0, 30
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
 _GLANCE_S, _FAR_SLOWER = 4.0, 0.7
 # What has so much more on average is looked at for longer before it goes back because it may be chance.
@@ -289,7 +287,7 @@ class TuningStep:
         One that loses nothing any more has its window back when it has grown from its last loss.
         """
         shown = None if self._connects or not self.wanted.spares else self.before.shown
-        return max(_SETTLE_S, _SETTLE_RTTS * (self.before.rtt_ms or 0.0) / 1e3, shown.recovery_s if shown else 0.0)
+        return max(settle_s(self.before.rtt_ms or 0.0), shown.recovery_s if shown else 0.0)
 
     def _settle(self) -> None:
         """Wait until that is over; iscsid's looks at disks have taken some of that time."""
