@@ -3,7 +3,7 @@
 """fabtune tune on a host where an earlier apply or revert has left something to be done."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +16,9 @@ from fabtune.autotune import taken_back, tuned_ends
 from fabtune.autotune.climb import climb
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
 from fabtune.cli.main import main
-from fabtune.errors import InputError
+from fabtune.errors import FabtuneError, InputError
 from fabtune.host import iscsid
+from fabtune.host.users import Users
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import armed, confirm, journal, reconnect
 from fabtune.tune.lift import Reason
@@ -187,6 +188,67 @@ def test_what_another_apply_still_has_in_force_is_not_brought_beside_it(
         climb(ASKED, nobody)
 
 
+@pytest.fixture
+def slipped_in(daemon: list[str], paces: dict[str, int], connect: Connect, tmp_path: Path) -> Callable[..., object]:
+    """Somebody else's apply of a value that new connections bring, which comes in between a look and a step."""
+    connect((1, 50.0))
+    profile = tmp_path / "mine.toml"
+    profile.write_text('summary = "a test"\n[initiator."tcp.mtu_probing"]\nvalue = 1\nwhy = "a test"\n')
+    return lambda *words: main(["apply", str(profile), *_APPLY[2:], *words])
+
+
+def windows_step() -> tuple[NearEnd, SavedPlan]:
+    """Return the initiator, and a step that new connections alone bring."""
+    share = Share("receive-window", 1.0, "", lifts=("iscsi.tcp_window",), ends=(INITIATOR,), profile="wan")
+    end = NearEnd(INITIATOR, "")
+    plan = end.plan(Lifting(Reason("wan", 1e9, (), (share,), (), 50.0), 50.0, estimated=False))
+    assert "iscsi.tcp_window" in [one.tunable.name for one in plan.rows if one.state == "change"]
+    return end, plan
+
+
+@pytest.mark.parametrize("switched", [True, False])
+@pytest.mark.parametrize("back", [False, True])
+def test_what_somebody_applied_since_the_look_is_not_brought_by_a_step_and_is_said_by_name(
+    slipped_in: Callable[..., object], monkeypatch: pytest.MonkeyPatch, switched: bool, back: bool
+) -> None:
+    """It was said to be in the way of an option that nobody gave, or, without systemd, brought with the step."""
+    monkeypatch.setattr(tuned_ends, "watched", lambda: switched)
+    monkeypatch.setattr(confirm, "_require_all_stays", lambda *_: None)
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("connected anew"))
+    end, plan = windows_step()
+    slipped_in()
+    assert not back or main(["revert"]) == 4
+    (other,) = journal.transactions()
+    with pytest.raises(FabtuneError) as raised:
+        end.write(plan, 60.0, [], nobody)
+    told = str(raised.value)
+    assert "--confirm-within" not in told and "disk1 at 10.2.0.1:3260" in told
+    assert f"{other.name} (mine) was {'taken back' if back else 'written'} meanwhile" in told
+    assert "nothing was written" in told and told.endswith("tune again")
+    assert (f"`fabtune revert --transaction {other.name} --reconnect`" in told) is not back
+    assert [one.name for one in journal.transactions()] == [other.name]
+
+
+@pytest.mark.usefixtures("slipped_in")
+def test_a_step_is_not_refused_by_the_name_of_an_option_that_nobody_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuned_ends, "watched", lambda: True)
+    monkeypatch.setattr(Users, "system_on", lambda *_: "/")
+    end, plan = windows_step()
+    with pytest.raises(FabtuneError, match=r"^a step could not go back by itself: sd\w+ of iqn.* carries /") as raised:
+        end.write(plan, 60.0, [], nobody)
+    assert "--confirm-within" not in str(raised.value)
+
+
+def test_an_apply_that_waits_to_be_confirmed_keeps_a_step_from_being_written_and_is_no_word_of_an_apply(
+    slipped_in: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirm, "_require_all_stays", lambda *_: None)
+    end, plan = windows_step()
+    slipped_in("--confirm-within", "60s")
+    with pytest.raises(FabtuneError, match="waits to be confirmed.*; then tune again$"):
+        end.write(plan, 60.0, [], nobody)
+
+
 @pytest.mark.parametrize(
     ("action", "due"),
     [(RECONNECT, True), (TARGET_RELOGIN, True), (RELOGIN, False), ("reload", False), ("saved", False)],
@@ -205,7 +267,7 @@ def test_an_apply_with_a_limit_that_connects_anew_is_not_refused_for_what_only_a
     carried: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     carried[0] = "new"
-    monkeypatch.setattr(confirm, "_require_all_stays", lambda _: None)
+    monkeypatch.setattr(confirm, "_require_all_stays", lambda *_: None)
     profile = tmp_path / "mine.toml"
     profile.write_text('summary = "a test"\n[initiator."tcp.mtu_probing"]\nvalue = 1\nwhy = "a test"\n')
     limited = ["apply", str(profile), *_APPLY[2:], "--confirm-within", "60s"]

@@ -4,7 +4,6 @@
 Where they cannot, as under a multipathd that has requests fail after seconds, such values would be written in vain.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -13,13 +12,12 @@ import attrs
 from fabtune.autotune.tuned_ends import AT_ONCE
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError, InputError
-from fabtune.facts.collect import this_host
 from fabtune.host.sessions import Connections, live_sessions
 from fabtune.host.sockets import established
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
-from fabtune.tune.pending import RECONNECT, Pending
+from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
-from fabtune.tune.transaction import Transaction
+from fabtune.tune.unfelt import Unfelt, unfelt, ways_on, who_waits
 from fabtune.why.judging import Share
 
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
@@ -41,24 +39,23 @@ def bring_owed(progress: Callable[[str], None]) -> list[str]:
     they cannot be made, or an apply that is in force waits for them: whether that stays is not for a tune to decide.
     Who may not read the journal looks all the same.
     """
-    owing = list[tuple[Transaction, list[Pending]]]()
-    with contextlib.suppress(FabtuneError):
-        boot_id = this_host().boot_id
-        owing = [(one, tasks) for one in journal.transactions() if (tasks := _unfelt(one, boot_id))]
-    for one, tasks in owing:
-        if not one.closed:
-            raise InputError(_not_felt(one, tasks))
-    if not owing:
+    try:
+        owing = unfelt(journal.transactions())
+    except FabtuneError:
         return []
-    confirm.require_nobody_waits()
-    due, name = pending.merge([], [task for _, tasks in owing for task in tasks]), owing[-1][0].name
-    progress(f"new connections first: what an earlier revert took back may be in force in that of {_named(due)}")
+    if not _of_reverts(owing):
+        return []
+    confirm.require_nobody_waits(then="tune")
     with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
+        if not (owing := _of_reverts(unfelt(journal.transactions()))):
+            return []
+        due, name = pending.merge([], [task for _, tasks in owing for task in tasks]), owing[-1][0].name
+        progress(f"new connections first: what a revert took back may be in force in that of {who_waits(due)}")
         made, left = reconnect.in_place(due, progress, log, stop, way_back=False)
         stop.check()
     if why := next((task.reason for task in left if task.action == RECONNECT), ""):
         raise InputError(
-            f"what {name} took back may be in force in the connection of {_named(due)}, a new one would count as a "
+            f"what {name} took back may be in force in the connection of {who_waits(due)}, a new one would count as a "
             f"step's gain, and none can be made in place now: {why}; `fabtune revert --transaction {name} "
             "--allow-relogin` logs it in again; then tune again"
         )
@@ -68,26 +65,19 @@ def bring_owed(progress: Callable[[str], None]) -> list[str]:
     pause_s = max((one.pause_s for one in made), default=0.0)
     return [
         f"before the first look all connections were made anew, in {pause_s:.1f} s: what an earlier revert took back "
-        f"may have been in force in that of {_named(due)}"
+        f"may have been in force in that of {who_waits(due)}"
     ]
 
 
-def _unfelt(one: Transaction, boot_id: str) -> list[Pending]:
-    return [left for left in pending.still_pending([one], boot_id) if left.action == RECONNECT]
-
-
-def _named(due: Sequence[Pending]) -> str:
-    names = list(dict.fromkeys(one.label for one in due))
-    return f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}"
-
-
-def _not_felt(one: Transaction, due: Sequence[Pending]) -> str:
-    """Return why nothing is tuned while `due` has not felt what `one` wrote."""
-    return (
-        f"{_named(due)} lacks the new connection by which what {one.name} ({one.profile}) wrote is felt; a step would "
-        f"bring it, and count what that gains as its own: `fabtune revert --transaction {one.name} --reconnect` takes "
-        f"it back, `fabtune apply {one.profile} --reconnect` with the options that it had keeps it; then tune again"
-    )
+def _of_reverts(owing: Unfelt) -> Unfelt:
+    """Return `owing`.  Raises InputError where some of it is of what is in force."""
+    for one, tasks in owing:
+        if not one.closed:
+            raise InputError(
+                f"{who_waits(tasks)} lacks the new connection by which what {one.name} ({one.profile}) wrote is felt; "
+                f"a step would bring it, and count what that gains as its own: {ways_on(one)}; then tune again"
+            )
+    return owing
 
 
 @attrs.define

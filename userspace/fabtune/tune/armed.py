@@ -110,7 +110,7 @@ def arm(name: str) -> None:
             _enable_at_boot(name)
     except (FabtuneError, OSError) as error:
         disarm(lambda _: None)
-        raise FabtuneError(f"--confirm-within: {error}; nothing was changed") from error
+        raise FabtuneError(f"no time limit can be kept: {error}; nothing was changed") from error
 
 
 def _require_our_place() -> None:

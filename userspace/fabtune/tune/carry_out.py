@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection
 
 from fabtune.facts.collect import this_host
-from fabtune.tune import armed, confirm, journal, memory, owed, signals
+from fabtune.tune import armed, confirm, journal, memory, owed, signals, unfelt
 from fabtune.tune.apply import Result, apply
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan, narrowed
@@ -44,7 +44,9 @@ def carry_out(
             progress(f"not kept after a reboot: {remark}")
         if persist and isinstance(wanted, Request) and wanted.narrow:
             narrowed(plan)
-        confirm.require_nobody_waits(beside)
+        confirm.require_nobody_waits(beside, "tune" if on_trial else "apply")
+        if on_trial and leave.reconnect:
+            unfelt.require_none_meanwhile(beside)
         if confirm_within_s is not None:
             confirm.require_way_back(plan, leave)
         return plan, apply(plan, facts.host, leave, progress, confirm_within_s)

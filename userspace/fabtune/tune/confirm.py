@@ -20,6 +20,8 @@ from fabtune.tune.plan import Plan
 from fabtune.tune.unconfirmed import awaited, now_s, on_trial, overdue
 
 _GONE_AT_BOOT = ("tmpfs", "ramfs", "rootfs")
+# What asks for a way back: an option, or `fabtune tune`, which nobody told to.
+_OPTION, _STEP = "--confirm-within", "a step could not go back by itself"
 
 
 def line(within_s: float, leave: Leave) -> UnconfirmedLine:
@@ -27,8 +29,8 @@ def line(within_s: float, leave: Leave) -> UnconfirmedLine:
     return UnconfirmedLine(now_s() + within_s, within_s, this_host().boot_id, leave.reconnect, leave.relogin)
 
 
-def require_nobody_waits(beside: Collection[str] = ()) -> None:
-    """Raise InputError where other transactions than those `beside` wait to be confirmed.
+def require_nobody_waits(beside: Collection[str] = (), then: str = "apply") -> None:
+    """Raise InputError where other transactions than those `beside` wait to be confirmed; `then` is what may go on.
 
     What is written over theirs would stay when their time is up, or keep theirs in force.
     """
@@ -38,7 +40,7 @@ def require_nobody_waits(beside: Collection[str] = ()) -> None:
     if waiting:
         raise InputError(
             f"transaction {_told(waiting[0])} waits to be confirmed: `fabtune confirm` keeps it, `fabtune revert` "
-            "takes it back; then apply again"
+            f"takes it back; then {then} again"
         )
 
 
@@ -53,15 +55,17 @@ def require_way_back(plan: Plan, leave: Leave) -> None:
             "--confirm-within: what ends sessions of this target goes back only by `fabtune revert --end-sessions`; "
             "give one of both"
         )
-    if leave.reconnect or leave.relogin:
+    # What a step must not bring is refused with or without a limit (tune.unfelt).
+    if not plan.on_trial and (leave.reconnect or leave.relogin):
         _require_nothing_carried(leave)
+    asked = _STEP if plan.on_trial else _OPTION
     users = Users()
     for session in live_sessions():
         for disk in session.luns:
             system = users.system_on(disk, *armed.places())
             if system:
                 raise FabtuneError(
-                    f"--confirm-within: {disk} of {session.target} carries {system}, and could be gone when the values "
+                    f"{asked}: {disk} of {session.target} carries {system}, and could be gone when the values "
                     "must go back; keep the journal (FABTUNE_STATE_DIR), fabtune and its Python on a local disk"
                 )
     lasting = [row.tunable.name for row in plan.changes if row.tunable.backend in OUTLIVE_A_BOOT]
@@ -70,10 +74,10 @@ def require_way_back(plan: Plan, leave: Leave) -> None:
             f"--confirm-within: no systemd runs here that would take {lasting[0]} back after a power cut; "
             "apply without it, or only what a boot undoes"
         )
-    _require_all_stays(lasting)
+    _require_all_stays(lasting, asked)
 
 
-def _require_all_stays(lasting: Sequence[str]) -> None:
+def _require_all_stays(lasting: Sequence[str], asked: str = _OPTION) -> None:
     """Raise FabtuneError where the journal or fabtune may be away when `lasting` values, or any, must go back."""
     seen = mounts.seen_by(tree.PROC / "self")
     for one in armed.places():
@@ -81,19 +85,19 @@ def _require_all_stays(lasting: Sequence[str]) -> None:
         mount = mounts.at(place, seen)
         if mount and not mount.answers:
             raise FabtuneError(
-                f"--confirm-within: {place} lies on {mount.kind} ({mount.source}), which may be away when the values "
+                f"{asked}: {place} lies on {mount.kind} ({mount.source}), which may be away when the values "
                 "must go back; keep the journal (FABTUNE_STATE_DIR), fabtune and its Python on a local disk"
             )
         if lasting and mount and mount.kind in _GONE_AT_BOOT and one == journal.state_dir():
             raise FabtuneError(
-                f"--confirm-within: {place} lies in memory ({mount.kind}), and after a power cut nothing would take "
+                f"{asked}: {place} lies in memory ({mount.kind}), and after a power cut nothing would take "
                 f"{lasting[0]} back; keep the journal on a local disk (FABTUNE_STATE_DIR)"
             )
         if systemd.manages_host():
-            _require_mounted_at_boot(mounts.below(place, seen), bool(lasting) and one == journal.state_dir())
+            _require_mounted_at_boot(mounts.below(place, seen), bool(lasting) and one == journal.state_dir(), asked)
 
 
-def _require_mounted_at_boot(places: Sequence[str], before_anything: bool) -> None:
+def _require_mounted_at_boot(places: Sequence[str], before_anything: bool, asked: str = _OPTION) -> None:
     """Raise FabtuneError where one of `places` is mounted when sessions may log in; or by no unit, if needed before."""
     for place in places:
         file, after = systemd.mount_unit(place)
@@ -101,7 +105,7 @@ def _require_mounted_at_boot(places: Sequence[str], before_anything: bool) -> No
         if late or (before_anything and not file):
             how = f"mounted after {late}" if late else "mounted by hand or by another program than systemd"
             raise FabtuneError(
-                f"--confirm-within: {place} is {how}, so that at a boot nothing there is at hand before sessions log "
+                f"{asked}: {place} is {how}, so that at a boot nothing there is at hand before sessions log "
                 "in; keep the journal (FABTUNE_STATE_DIR), fabtune and its Python elsewhere"
             )
 
