@@ -2,6 +2,7 @@
 """fabtune guard on a host whose portals lie at several distances: what an apply left alone stays alone."""
 
 import itertools
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import hosttree
 import pytest
 from test_guard import kinds, looked
 
+from fabtune.autotune.told import rtt_doubts
 from fabtune.backends import record
 from fabtune.cli.main import main
 from fabtune.facts.host_snapshot import HostSnapshot
@@ -153,6 +155,48 @@ def test_a_path_that_moves_is_followed_by_its_own_profile_alone(connect: Connect
     assert of_paths(looked(guard, 6)) == []
     connect((1, 0.2), (2, 90.0))
     assert of_paths(looked(guard, 6)) == ["path-moved wan", "followed wan"]
-    # Who has not seen whose it was cannot tell.
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("heal", [False, True])
+def test_a_guard_that_is_started_later_takes_no_other_path_for_one_whose_connections_are_where_they_were(
+    connect: Connect, heal: bool
+) -> None:
+    """The SAN, at its 0.2 ms, was said to have the 150 ms to which the WAN had moved, and given buffers for that."""
+    followed = ["followed wan"] * heal
     connect((1, 0.2), (2, 150.0))
+    guard = Guard(heal=heal)
+    assert of_paths(looked(guard, 6)) == ["path-moved wan", *followed]
+    assert watched(guard)["lan"] == 0.2
+    # One that moved nearer is seen to have moved by nobody: the longer one may be away.
+    connect((1, 0.2), (2, 20.0))
+    guard = Guard(heal=heal)
+    assert of_paths(looked(guard, 6)) == [] and watched(guard)["lan"] == 0.2
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("nearer_ms", [10.0, 90.0])
+def test_nor_the_nearer_one_for_that_of_the_farther(connect: Connect, nearer_ms: float) -> None:
+    connect((1, nearer_ms), (2, 50.0))
+    guard = Guard(heal=False)
+    assert of_paths(looked(guard, 6)) == ["path-moved lan"]
+    assert watched(guard) == {"lan": nearer_ms, "wan": 50.0}
+
+
+@pytest.mark.usefixtures("two")
+def test_a_connection_of_no_path_beside_those_of_all_may_be_of_any(connect: Connect) -> None:
+    connect((1, 0.2), (2, 50.0), (3, 90.0))
     assert of_paths(looked(Guard(heal=False), 6)) == ["path-moved lan", "path-moved wan"]
+
+
+@pytest.mark.usefixtures("two")
+def test_what_lint_and_tune_say_of_paths_told_names_the_one_that_moved_alone(
+    connect: Connect, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connect((1, 0.2), (2, 150.0))
+    (said,) = rtt_doubts()
+    assert said.startswith("profile 'wan' ") and "150.0 ms" in said
+    capsys.readouterr()
+    main(["lint", "--json"])
+    found = [one for one in json.loads(capsys.readouterr().out)["findings"] if one["hazard"] == "path-longer-than-told"]
+    assert ["wan" in one["device"] for one in found] == [True]

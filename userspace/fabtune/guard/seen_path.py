@@ -78,8 +78,7 @@ class SeenPath:
 
     def mine(self, found: Sequence[TcpSocket], others: Sequence["SeenPath"]) -> list[TcpSocket]:
         """Return the connections by which this path can be judged: not those that `others` are known to be theirs."""
-        theirs = {ends for one in others for ends in one.own}
-        return but_others(found, self.own, [one.planned_ms for one in others], theirs)
+        return but_others(found, self.own, [(one.planned_ms, one.own) for one in others])
 
     def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None) -> None:
         """See the round trips of the connections that are there.

@@ -35,16 +35,20 @@ def at_distance(sockets: Sequence[TcpSocket], rtt_ms: float) -> set[Ends]:
 
 
 def but_others(
-    sockets: Sequence[TcpSocket], own: Collection[Ends], others_ms: Collection[float], others: Collection[Ends] = ()
+    sockets: Sequence[TcpSocket], own: Collection[Ends], others: Collection[tuple[float, Collection[Ends]]]
 ) -> list[TcpSocket]:
     """Return the connections by which one of several planned paths can be judged, if those between `own` are its.
 
-    Not by those between the ends of `others`, nor by those that have what one of these was planned for, `others_ms`.
+    Of each of the `others` stands there what it was planned for, and between which ends connections are its: not by
+    those that have that, or are.  Where one of them has none, and this path has, whatever is left may be that one's.
     """
+    there = {ends_of(one) for one in sockets}
+    if not there.isdisjoint(own) and any(there.isdisjoint(ends) for _, ends in others):
+        return [one for one in sockets if ends_of(one) in own]
 
     def is_others(one: TcpSocket) -> bool:
         rtt_ms = one.path_rtt_ms
-        return ends_of(one) in others or any(rtt_ms and alike(other_ms, rtt_ms) for other_ms in others_ms)
+        return any(ends_of(one) in ends or (rtt_ms and alike(other_ms, rtt_ms)) for other_ms, ends in others)
 
     return [one for one in sockets if ends_of(one) in own or not is_others(one)]
 
@@ -52,10 +56,11 @@ def but_others(
 def longest_of(sockets: Sequence[TcpSocket], told_ms: float, others_ms: Collection[float]) -> float | None:
     """Return the longest round trip for which a path was planned that is of `told_ms`; None where it is not known.
 
-    Where any connection has that, those are another path's that have one of `others_ms`.
+    Where any connection has that, those are another path's that have one of `others_ms`, or may have had it.
     """
     own = at_distance(sockets, told_ms)
-    return longest_ms(but_others(sockets, own, others_ms) if own else sockets)
+    others = [(other_ms, at_distance(sockets, other_ms)) for other_ms in others_ms]
+    return longest_ms(but_others(sockets, own, others) if own else sockets)
 
 
 def ends_of(one: TcpSocket) -> Ends:
