@@ -159,6 +159,7 @@ def _show_target(facts: Facts) -> None:
 def run_lint(args: argparse.Namespace) -> int:
     """Print every hazard; exit 3 if one is more than a notice, 5 if there may be some that it cannot see or tell."""
     from fabtune.lint.hazards import lint
+    from fabtune.lint.planned_rate import planned_rate
     from fabtune.lint.rule import SEVERITIES, Unasked
     from fabtune.tune import path_choice
 
@@ -166,6 +167,8 @@ def run_lint(args: argparse.Namespace) -> int:
     rtt_ms, rate = _given(args)
     facts = _facts(args.file, args.netns)
     planned = () if args.file else _planned(args.netns)
+    known = planned_rate(facts, planned, rtt_ms) if rate is None else None
+    rate = known.bit_per_s if known else rate
     path, half = path_choice.choose(facts, rtt_ms, rate), path_choice.half(facts, rtt_ms, rate)
     gaps: list[Unasked] = []
     findings = lint(facts, shipped_catalog(), path, planned, half=half, unasked=gaps.append)
@@ -174,8 +177,11 @@ def run_lint(args: argparse.Namespace) -> int:
         if args.json:
             told = {"unseen": hidden} if hidden else {}
             found, left = [one.as_json() for one in findings], [one.as_json() for one in gaps]
-            table.print_json({"host": facts.host.name, **told, "findings": found, "unasked": left})
+            by = known.as_json() if known else None
+            table.print_json({"host": facts.host.name, **told, "findings": found, "unasked": left, "rate": by})
         else:
+            if known:
+                table.paragraph(known.in_words)
             _show_findings(findings, gaps)
     if hidden:
         console.say(f"fabtune: {hidden}: sudo fabtune lint")
@@ -193,7 +199,13 @@ def _planned(netns: str) -> "list[ToldPath]":
     with contextlib.suppress(FabtuneError):
         headers = [one.header for one in planned_for(journal.transactions()) if one.header.netns == netns]
         return [
-            ToldPath(f"profile '{one.profile}' in force", one.rtt_ms, one.rate_bit_per_s, one.io_bytes)
+            ToldPath(
+                f"profile '{one.profile}' in force",
+                one.rtt_ms,
+                one.rate_bit_per_s,
+                one.io_bytes,
+                by_nic=one.rate_by_nic,
+            )  # fmt: skip
             for one in headers
             if one.rtt_ms is not None
         ]

@@ -67,6 +67,8 @@ class ToldPath:
     io_bytes: float | None = None
     # Whether values for it are in force.
     in_force: bool = True
+    # Whether the rate is the fastest NIC's, as nobody told one.
+    by_nic: bool = False
 
 
 @dataclass(frozen=True)

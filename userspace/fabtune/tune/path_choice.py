@@ -36,8 +36,13 @@ def _completed(facts: Facts, rtt_ms: float | None, rate_bit_per_s: float | None)
     if rtt_ms is None:
         rtt_ms = max((socket.path_rtt_ms for socket in facts.sockets), default=None)
     if rate_bit_per_s is None:
-        rate_bit_per_s = max((nic.speed_bit_per_s for nic in facts.nics if nic.speed_bit_per_s), default=None)
+        rate_bit_per_s = fastest_nic_bit_per_s(facts)
     return rtt_ms, rate_bit_per_s
+
+
+def fastest_nic_bit_per_s(facts: Facts) -> float | None:
+    """Return the speed of the fastest NIC, None where none tells it."""
+    return max((nic.speed_bit_per_s for nic in facts.nics if nic.speed_bit_per_s), default=None)
 
 
 @dataclass(frozen=True)
