@@ -34,6 +34,11 @@ _MEANS = {
     ExitCode.CANNOT_TELL: "Cannot tell: the figures are too uncertain, or not all could be read.",
     ExitCode.INTERRUPTED: "Interrupted; everything was restored.",
 }
+# What a code means beside that for one verb.
+_MEANS_MORE = {
+    ("tune", ExitCode.FAILED): "No step stays, and what might have helped was not written: no new connection could be "
+    "made in place, or it is at a target that was not named.",
+}
 
 
 def _metavar(action: argparse.Action) -> list[str]:
@@ -103,8 +108,9 @@ def _head(name: str, section: int, summary: str, date: str) -> Iterator[str]:
     yield f".Nd {text(summary)}"
 
 
-def _exit_status() -> str:
-    return ".Sh EXIT STATUS\n" + items(((str(int(code)), text(means)) for code, means in _MEANS.items()), "Li")
+def _exit_status(verb: str = "") -> str:
+    more = {code: f"{means} {_MEANS_MORE.get((verb, code), '')}".rstrip() for code, means in _MEANS.items()}
+    return ".Sh EXIT STATUS\n" + items(((str(int(code)), text(means)) for code, means in more.items()), "Li")
 
 
 def _examples(verb: str) -> Iterator[str]:
@@ -130,7 +136,7 @@ def page_of_verb(verb: str, date: str) -> str:
         told = summaries[sub]
         lines += [f'.Ss "fabtune {verb} {sub}"', sentence(told), *_options(its)]
     see = sorted({other for command, _ in EXAMPLES[verb] for other in re.findall(r"^[a-z]+", command)} - {verb})
-    lines += [_exit_status(), *_examples(verb), ".Sh SEE ALSO"]
+    lines += [_exit_status(verb), *_examples(verb), ".Sh SEE ALSO"]
     return (
         "\n".join([*lines, *_references(("fabtune", 7), ("fabtune", 8), *((f"fabtune-{one}", 8) for one in see))])
         + "\n"

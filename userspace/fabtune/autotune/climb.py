@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
+from fabtune.autotune.at_target import AtTarget, left_at_target
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
@@ -28,6 +29,9 @@ from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
 NOT_TRIED = "nothing left that settings lift without new connections, and none can be made in place"
+# Where only the target, which was not named, has something left.
+NOTHING_HERE = "nothing left at this end"
+NOT_TRIED_HERE = f"{NOTHING_HERE} without new connections, and none can be made in place"
 UNDECIDED = "a step could not be judged (look longer, --for)"
 INTERRUPTED = "ended before its last step could be judged"
 _NO_SWITCH = (
@@ -60,6 +64,8 @@ class Climb:
     witness: Witness = attrs.field(factory=Witness)
     # What was not written, as nothing would have felt it.
     not_tried: list[str] = attrs.field(factory=list)
+    # What a target that was not named may have left.
+    at_target: AtTarget = attrs.field(factory=AtTarget)
 
     @property
     def take_back(self) -> list[str]:
@@ -74,7 +80,8 @@ class Climb:
         """
         if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
             return ExitCode.DONE
-        if self.ended == NOT_TRIED:
+        here = self.ended == NOTHING_HERE and bool(self.at_target.tunables)
+        if here or self.ended in (NOT_TRIED, NOT_TRIED_HERE):
             return ExitCode.FAILED
         told = self.steps or any(map(is_named, self.last.ways))
         return ExitCode.DONE if told and not self._untold else ExitCode.CANNOT_TELL
@@ -97,6 +104,8 @@ class Climb:
             return UNDECIDED
         if self.last.at_the_bound:
             return AT_THE_BOUND
+        if self.at_target.remark:
+            return NOT_TRIED_HERE if self.not_tried else NOTHING_HERE
         return NOT_TRIED if self.not_tried else NOTHING_LEFT
 
 
@@ -173,6 +182,7 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
                 continue
             _learn(found, step, climbed, after)
         else:
+            found.at_target = left_at_target(asked, now, learnt)
             found.ended = found.why_no_more
 
 
@@ -231,6 +241,7 @@ def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
     told = [*found.not_tried, *(f"not seen: {text}" for one in (found.first, found.last) for text in one.missing)]
     told += sorted(found.learnt.left_alone)
+    told += filter(None, [found.at_target.remark])
     if shared := found.learnt.shared:
         told.append(_shared(shared))
     line = found.learnt.line_of(found.last)

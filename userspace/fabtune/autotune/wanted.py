@@ -97,18 +97,13 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
 def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     """Yield what lifts the limiters of now, those first that take most of the time."""
     # What takes no loss for congestion leaves others little, and a pace would keep to what they have left.
-    line, tried = learnt.line_of(now), learnt.tried | (_AGGRESSIVE if learnt.yields(now) else set())
+    line, tried = learnt.line_of(now), learnt.tried | _unfair(now, learnt)
     yield from _against_overflow(now, tried, now.overflowing_bit_per_s)
     # What loses, and has nearly all of the line, fills its queue as a rule, which a pace empties without a pause.
     if now.overfills or now.floods:
         rate = line.flooded_bit_per_s if now.floods else line.pace_bit_per_s
         yield from _against_overflow(now, tried, rate)
-    shares = tuple(
-        share
-        for way in now.ways
-        for share in _liftable(way)
-        if share.lifts and share.limiter not in tried and not (share.limiter == LOSS.name and now.loses_little(way))
-    )
+    shares = tuple(share for share in to_lift(now, learnt) if share.limiter not in tried)
     # Where there is nothing to write against the largest ones, the others may have something.
     minding = LOSS.name not in tried
     for first in range(len(shares)):
@@ -119,6 +114,21 @@ def _lifting(now: View, learnt: Learnt) -> Iterator[Wanted]:
     # A queue too short to be seen overflows all the same.
     if now.lossy:
         yield from _against_overflow(now, tried, line.pace_bit_per_s)
+
+
+def to_lift(now: View, learnt: Learnt) -> Iterator[Share]:
+    """Yield what of the limiters of now settings lift, at whichever end, whether it was tried or not."""
+    unfair = _unfair(now, learnt)
+    for way in now.ways:
+        for share in _liftable(way):
+            costs = share.limiter != LOSS.name or not now.loses_little(way)
+            if share.lifts and share.limiter not in unfair and costs:
+                yield share
+
+
+def _unfair(now: View, learnt: Learnt) -> set[str]:
+    """Return the limiters that nothing is written against where others are to keep their part of the line."""
+    return _AGGRESSIVE if learnt.yields(now) else set()
 
 
 def _wider(now: View, shares: Sequence[Share], line_bit_per_s: float) -> Iterator[Wanted]:

@@ -326,9 +326,13 @@ def brought(seen: Observation, lifts: Iterable[Lift]) -> dict[str, Foretold]:
 
 def at_the_target(found: Sequence[Judged]) -> list[str]:
     """Return the tunables of a target that lift what limits, as far as a profile has values for any of them."""
-    shares = (share for one in found for share in one.liftable if TARGET in share.ends)
-    names = (name for share in shares if has_values(share, TARGET) for name in share.lifts)
-    return of_end(names, TARGET)
+    return lifted_at_the_target(share for one in found for share in one.liftable)
+
+
+def lifted_at_the_target(shares: Iterable[Share]) -> list[str]:
+    """Return the tunables of a target that lift `shares`, as far as a profile has values for any of them."""
+    mine = (share for share in shares if TARGET in share.ends and has_values(share, TARGET))
+    return of_end((name for share in mine for name in share.lifts), TARGET)
 
 
 def _of(row: Row, end: str, shares: Collection[Share]) -> tuple[str, ...]:
