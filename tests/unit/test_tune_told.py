@@ -166,3 +166,31 @@ def finding_shown(view: View) -> object:
 def test_what_no_look_shows_of_the_path_is_null(monkeypatch: pytest.MonkeyPatch) -> None:
     found = path_found(seen(10, "line"))
     assert found.in_words == "" and set(found.as_json().values()) == {"sda", None}
+
+
+def test_below_each_step_stands_what_was_written_with_what_it_was_before(
+    climber: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table had names alone: what tune had chosen stood in --json, and nowhere else."""
+    monkeypatch.setenv("COLUMNS", "80")
+    climber([seen(10, "receive-window"), seen(20, "line")])
+    most = Row(
+        shipped_catalog().tunables["tcp.rmem_max"], "initiator", Device("netns", "init", "this host"), "6291456",
+        "33554432", CHANGE, "why",
+    )  # fmt: skip
+    four = made("initiator", "I1", sda="0", sdb="0", sdc="0", sdd="0")
+
+    def write(self: stepping.TuningStep) -> None:
+        self.ends += [made("target", "T1", "storage.example", tpg="0"), attrs.evolve(four, rows=(*four.rows, most))]
+        self.written += ["target: iscsi.tcp_window", "initiator: iscsi.tcp_window", "initiator: tcp.rmem_max"]
+        self.pause_s = 1.3
+
+    monkeypatch.setattr(stepping.TuningStep, "_write", write)
+    cli._show(climb(ClimbAsked((), None, None, 4.0, 8), lambda _: None))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and lines[2].split()[:2] == ["1", "receive-window"]
+    assert lines[3:6] == [
+        "    target, storage.example: iscsi.tcp_window 512 KiB -> 0 bytes (tpg)",
+        "    initiator: iscsi.tcp_window 512 KiB -> 0 bytes (sda, sdb, sdc and 1 more)",
+        "    initiator: tcp.rmem_max 6 MiB -> 32 MiB",
+    ]

@@ -11,7 +11,7 @@ from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.goal import Goal
 from fabtune.autotune.path_found import path_found
 from fabtune.autotune.step import ClimbAsked
-from fabtune.cli import console, table
+from fabtune.cli import console, output, table
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import measurement, own_load
 from fabtune.measure.measurement import Measurement
@@ -21,6 +21,8 @@ from fabtune.model.judgement import Judgement
 from fabtune.model.runrecord import PathTold
 from fabtune.tune import trial
 
+# Of these a step writes to one alone.
+_LONE = ("host", "netns")
 _REFUSED = "nothing was changed"
 # What is printed where nothing was looked at: the keys of `_as_json`.
 _UNSEEN: dict[str, Json] = {
@@ -114,9 +116,9 @@ def _show(found: Climb) -> None:
     aim = found.aim
     if found.steps:
         times = ("p99 ms", "ratio", "median") if aim.by_times else ()
-        headers = ("step", "limited by", "written", "MB/s", "ratio", *times, "pause", "")
+        headers = ("step", "limited by", "MB/s", "ratio", *times, "pause", "")
         rows = [(str(number), *_row(one, found)) for number, one in enumerate(found.steps, 1)]
-        table.table(headers, rows, wrapped="written")
+        table.table(headers, rows, details=[_values(one) for one in found.steps])
     for remark in filter(None, [path_found(found.last).in_words, *found.remarks]):
         table.paragraph(remark)
     change = f"{found.first.bytes_per_s / 1e6:.1f} -> {found.last.bytes_per_s / 1e6:.1f} MB/s"
@@ -124,7 +126,7 @@ def _show(found: Climb) -> None:
         change += f", p99 {_from_to(aim.p99_ms(found.first.times), aim.p99_ms(found.last.times))} ms"
     table.paragraph(f"{change}, {found.ended}: {found.last.verdict}")
     if found.take_back:
-        table.paragraph("`fabtune history` lists what was written; what stays of it is taken back by")
+        table.paragraph("what stays (`fabtune history --json` has it, too) is taken back by")
         for command in found.take_back:
             print(f"    {command}")
 
@@ -137,7 +139,19 @@ def _row(one: Climbed, of: Climb) -> tuple[str, ...]:
     if found.p99 and found.p50:
         times = (_from_to(one.before_p99_ms, one.after_p99_ms), _ratio(found.p99), _ratio(found.p50))
     kept = "kept" if one.kept else f"taken back: {why}" if why else "taken back"
-    return ", ".join(one.limiters), ", ".join(one.written), rates, _ratio(found.throughput), *times, pause, kept
+    return ", ".join(one.limiters), rates, _ratio(found.throughput), *times, pause, kept
+
+
+def _values(one: Climbed) -> list[str]:
+    """Return a line on each value that a step wrote, once for the devices that had and got the same."""
+    devices: dict[str, list[str]] = {}
+    for made in one.made:
+        where = f"{made.end}, {made.host}" if made.host else made.end
+        for row in made.rows:
+            was, came = (table.number(value, row.tunable.unit) for value in (row.now, row.wanted))
+            labels = devices.setdefault(f"{where}: {row.tunable.name} {was} -> {came}", [])
+            labels += [row.device.label] if row.device and row.device.scope not in _LONE else []
+    return [f"{line} ({output.some_of(labels)})" if labels else line for line, labels in devices.items()]
 
 
 def _from_to(before: float | None, after: float | None) -> str:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from fabtune.tune.reconnect import Forecast, Reconnected
     from fabtune.tune.verify import Drift
 
+# So many devices of one tunable are named.
+_NAMED = 3
 _STATE_WORDS = {
     SAME: "right already",
     KEPT: "better already",
@@ -195,10 +197,12 @@ def _by_reason(rows: Sequence[Row]) -> list[tuple[str, str]]:
         found.setdefault((row.tunable.name, row.note or _STATE_WORDS[row.state]), []).append(
             row.device.label if row.device else ""
         )
-    return [
-        (f"{name} of {', '.join(labels[:3])}" + (f" and {len(labels) - 3} more" if len(labels) > 3 else ""), reason)
-        for (name, reason), labels in found.items()
-    ]
+    return [(f"{name} of {some_of(labels)}", reason) for (name, reason), labels in found.items()]
+
+
+def some_of(labels: Sequence[str]) -> str:
+    """Return the labels of devices, of many the first ones and how many more there are."""
+    return ", ".join(labels[:_NAMED]) + (f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else "")
 
 
 def show_result(plan: Plan, result: "Result", as_json: bool) -> None:

@@ -66,12 +66,14 @@ def table(
     wrapped: str | None = None,
     fold: Sequence[str] = (),
     right: Collection[str] = (),
+    details: Sequence[Sequence[str]] = (),
 ) -> None:
     """Print rows under headers, each row on one line; a header may have several.
 
     Column `wrapped` alone may take several lines beside the others; where they leave too little
     room to read it, it stands below its row.  Columns that do not fit follow it there, each with
-    its heading: those in `fold` first, then the last.  Columns in `right` are of figures.
+    its heading: those in `fold` first, then the last.  Columns in `right` are of figures.  The
+    `details` of each row stand below it, a line or more each.
     """
     cells = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, [*heading.split("\n"), *column])) for heading, *column in zip(headers, *cells, strict=True)]
@@ -87,14 +89,14 @@ def table(
     for line in zip_longest(*(headers[index].split("\n") for index in shown), fillvalue=""):
         _print_line(line, shown, headers, widths, right)
     _print_line(["-" * widths[index] for index in shown], shown, headers, widths, right)
-    for row in cells:
+    for row, more in zip_longest(cells, details, fillvalue=()):
         beside = [_wrap(row[index], widths[index]) if index == column else [row[index]] for index in shown]
         for parts in zip_longest(*beside, fillvalue=""):
             _print_line(parts, shown, headers, widths, right)
         left_over = [index for index in below if index != column and row[index].strip("-–")]
         titles = [headers[index].replace("\n", " ") for index in left_over]
         named = [f"{title}: {row[index]}".removeprefix(": ") for title, index in zip(titles, left_over, strict=True)]
-        for text in filter(None, ["; ".join(named), row[column] if column in below else ""]):
+        for text in filter(None, ["; ".join(named), row[column] if column in below else "", *more]):
             text_below(text)
 
 
