@@ -163,10 +163,14 @@ def test_where_no_queue_was_seen_pacing_is_tried_when_nothing_else_is_left(
     assert [one.limiters for one in climb(ASKED, nobody).steps] == [("loss",), ("queue-overflow",)]
 
 
-def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make) -> None:
+def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    """'No more steps' read as if nothing was left to be lifted."""
     climber([seen(10.0 * 2**turn, f"limiter-{turn}") for turn in range(4)])
     found = climb(attrs.evolve(ASKED, most_steps=2), nobody)
     assert len(found.steps) == 2 and found.ended == NO_MORE_STEPS
+    cli._show(found)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "10.0 -> 40.0 MB/s, as many steps as --steps allows were taken, and more may help: Reads of sda" in told
 
 
 def test_what_stays_is_said_before_a_later_step_is_interrupted(climber: Make) -> None:

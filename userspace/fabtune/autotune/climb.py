@@ -27,7 +27,8 @@ from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
-AT_THE_BOUND, NOTHING_LEFT, NO_MORE_STEPS = "at the bound", "nothing left that settings lift", "no more steps"
+AT_THE_BOUND, NOTHING_LEFT = "at the bound", "nothing left that settings lift"
+NO_MORE_STEPS = "as many steps as --steps allows were taken, and more may help"
 NOT_TRIED = "nothing left that settings lift without new connections, and none can be made in place"
 # Where only the target, which was not named, has something left.
 NOTHING_HERE = "nothing left at this end"
