@@ -122,3 +122,11 @@ def test_an_upgrade_starts_every_service_anew_that_runs_on() -> None:
     running = {name for name, text in units.items() if "Type=oneshot" not in text}
     (line,) = re.findall(r"try-restart ((?:fabtune-\w+\.service ?)+)", (top / "debian/fabtune.postinst").read_text())
     assert set(line.split()) == running != set()
+
+
+def test_an_interrupted_verb_s_page_does_not_say_that_everything_is_back_where_it_is_not() -> None:
+    """Steps of tune that were judged before stay, and a revert goes no further."""
+    told = {verb: " ".join(PAGES[f"fabtune-{verb}.8"].split()) for verb in ("tune", "revert", "apply")}
+    assert "Interrupted; the step under way was taken back, and those that were judged before stay." in told["tune"]
+    assert "Interrupted; the next revert goes on." in told["revert"]
+    assert "Interrupted; what apply had written until then is restored." in told["apply"]

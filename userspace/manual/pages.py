@@ -32,12 +32,15 @@ _MEANS = {
     ExitCode.DRIFT: "Drift or a regression was found; or the host is not as it was when a plan was saved.",
     ExitCode.NEEDS_ACTION: "Done, but something still needs a re-login, a reload or a reboot; it is listed.",
     ExitCode.CANNOT_TELL: "Cannot tell: the figures are too uncertain, or not all could be read.",
-    ExitCode.INTERRUPTED: "Interrupted; everything was restored.",
+    ExitCode.INTERRUPTED: "Interrupted; what apply had written until then is restored.",
 }
-# What a code means beside that for one verb.
-_MEANS_MORE = {
-    ("tune", ExitCode.FAILED): "No step stays, and what might have helped was not written: no new connection could be "
-    "made in place, or it is at a target that was not named.",
+# What a code means of one verb instead.
+_OF_VERB = {
+    ("tune", ExitCode.FAILED): "Failed, and the step under way was taken back; or no step stays, and what might have "
+    "helped was not written: no new connection could be made in place, or it is at a target that was not named.",
+    ("tune", ExitCode.INTERRUPTED): "Interrupted; the step under way was taken back, and those that were judged before "
+    "stay.",
+    ("revert", ExitCode.INTERRUPTED): "Interrupted; the next revert goes on.",
 }
 
 
@@ -109,8 +112,8 @@ def _head(name: str, section: int, summary: str, date: str) -> Iterator[str]:
 
 
 def _exit_status(verb: str = "") -> str:
-    more = {code: f"{means} {_MEANS_MORE.get((verb, code), '')}".rstrip() for code, means in _MEANS.items()}
-    return ".Sh EXIT STATUS\n" + items(((str(int(code)), text(means)) for code, means in more.items()), "Li")
+    told = {code: _OF_VERB.get((verb, code), means) for code, means in _MEANS.items()}
+    return ".Sh EXIT STATUS\n" + items(((str(int(code)), text(means)) for code, means in told.items()), "Li")
 
 
 def _examples(verb: str) -> Iterator[str]:
