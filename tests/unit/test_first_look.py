@@ -9,11 +9,13 @@ from types import SimpleNamespace
 
 import attrs
 import pytest
+from kept_looks import kept
 from test_short_queue import SESSION
 from tuned_looks import ASKED, Make, climber, lost_after, no_path, paced_line, seen  # noqa: F401
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import first_look as looking
+from fabtune.autotune import view
 from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
@@ -22,6 +24,7 @@ from fabtune.errors import FabtuneError
 from fabtune.host import iscsid
 from fabtune.host.iscsid import Daemon
 from fabtune.host.sessions import Session
+from fabtune.model.observation import Observation
 from fabtune.tune import reconnect
 
 
@@ -165,3 +168,23 @@ def test_what_stays_is_looked_at_for_so_long(climber: Make, monkeypatch: pytest.
     climber([seen(10, "receive-window"), seen(20, "load", lifts=())])
     found = climbing.climb(ASKED, lambda text: None)
     assert [one.kept for one in found.steps] == [True] and found.last is longer
+
+
+def test_where_nothing_moves_it_says_how_to_have_a_load_with_the_disk_s_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """tune has a load of its own, and whoever began without any was not told."""
+    idle = kept("wan-read", 7)
+    idle = attrs.evolve(idle, disk=attrs.evolve(idle.disk, samples=(), ways={}))
+
+    class Looked:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def over(self, *_: object) -> list[Observation]:
+            return [idle]
+
+    monkeypatch.setattr(view, "Look", Looked)
+    monkeypatch.setattr(view, "with_known_rate", lambda found, _: found)
+    with pytest.raises(FabtuneError, match=r"under their load, .*; or .* --with xdd --set op=read --on sd7$"):
+        view.see((), None, "", 4.0, None)

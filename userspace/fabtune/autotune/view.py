@@ -34,6 +34,7 @@ _WANDERS = 0.01
 _HOLD = frozenset({BUFFER.name, WINDOW.name, WINDOW_OR_LINE.name, WINDOW_OR_FETCHING.name})
 # Few paths lose so much by themselves.
 _FLOODS = 0.05
+_IDLE = "nothing moves on these disks: put them under their load, and tune them then; or have tune read one of them:"
 
 
 @attrs.frozen
@@ -356,7 +357,7 @@ def see(
         raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
-        raise FabtuneError("nothing moves on these disks: put them under their load, and tune them then")
+        raise FabtuneError(f"{_IDLE} --with xdd --set op=read --on {seen[0].device}")
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
     blocks = tuple(_blocks(_moving(seen), block_s))
