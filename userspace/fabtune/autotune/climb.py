@@ -13,6 +13,7 @@ from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, KnownLine, Learnt
 from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.new_connections import NewConnections, bring_owed
+from fabtune.autotune.staying import told_of_staying
 from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
@@ -239,7 +240,7 @@ def _told(climbed: Climbed, undecided: bool) -> str:
 
 
 def _of_path(found: Climb) -> list[str]:
-    """Return a sentence on each thing that is not known of the path, or not as somebody told it."""
+    """Return a sentence on each thing that is not known of the path, or not as told, and on what stays."""
     told = [*found.not_tried, *(f"not seen: {text}" for one in (found.first, found.last) for text in one.missing)]
     told += sorted(found.learnt.left_alone)
     told += filter(None, [found.at_target.remark])
@@ -266,6 +267,7 @@ def _of_path(found: Climb) -> list[str]:
             "these sessions; what others send over it, if they do, is not in that (--rate tells)"
         )
         told += [] if apart else filter(None, (one.doubt(rate) for one in found.other_rates))
+    told += told_of_staying(found.steps)
     return list(dict.fromkeys(told))
 
 
