@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 # ruff: noqa: F811 - tests take fixtures that they import
-"""What fabtune tune says of the values that stay: what a reboot takes away."""
+"""What fabtune tune says of the values that stay: what a reboot takes away, and whom bbr leaves little."""
 
 from collections.abc import Callable
 
@@ -18,6 +18,10 @@ from fabtune.tune.plan import CHANGE, Row
 _BOOT = (
     "a reboot leaves what stands in node records, and takes {} away: fabtune-apply.service and "
     "fabtune-apply-sessions.service, enabled {}, write that again"
+)
+_NEIGHBOURS = (
+    "step {} brought bbr, which leaves the cubic of others little of a line: when others come to use it, take that "
+    "step back and tune again"
 )
 
 
@@ -53,3 +57,12 @@ def test_what_a_reboot_takes_away_is_said_with_what_keeps_it(remarks_of: Callabl
 def test_what_a_reboot_leaves_or_has_as_well_is_no_loss(remarks_of: Callable[..., list[str]]) -> None:
     assert remarks_of([_made("initiator", "", iscsi__tcp_window="0", connection__pacing="0")]) == []
     assert remarks_of([_made("initiator", "", tcp__rmem_max="33554432")], slow=1) == []
+
+
+def test_where_bbr_stays_it_is_said_whom_it_leaves_little(remarks_of: Callable[..., list[str]]) -> None:
+    wider, bbr = _made("initiator", "", iscsi__tcp_window="0"), _made("target", "", route__congctl="bbr")
+    assert remarks_of([wider], [bbr])[1:] == [_NEIGHBOURS.format(2)]
+    # Another congestion control in its place, or none of it kept.
+    cubic = _made("target", "", route__congctl="cubic")
+    assert not [one for one in remarks_of([bbr], [cubic]) if "bbr" in one]
+    assert remarks_of([bbr], slow=1) == []

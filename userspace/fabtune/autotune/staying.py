@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is to be known of the values that a climb leaves in force: what a reboot does to them."""
+"""What is to be known of the values that a climb leaves in force: what a reboot does to them, and whom they touch."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +9,7 @@ from fabtune.autotune.climbed import Climbed
 from fabtune.tune.locate import OUTLIVE_A_BOOT
 from fabtune.tune.plan import Row
 
+_CONGCTL, _TAKES_ALL = "route.congctl", "bbr"
 _UNITS = "fabtune-apply.service and fabtune-apply-sessions.service"
 
 
@@ -30,9 +31,10 @@ class _Value:
 
 
 def told_of_staying(steps: Sequence[Climbed]) -> list[str]:
-    """Return a sentence on what a reboot takes of the steps that stay, if it takes anything."""
+    """Return a sentence on what a reboot takes of the steps that stay, and one where others may get little."""
     staying = _values(steps)
     found = [_taken_by_boot(one for one in staying if one.goes_with_boot)]
+    found += [_leaves_little(one.step) for one in staying if _is_aggressive(one.row)]
     return list(dict.fromkeys(filter(None, found)))
 
 
@@ -53,3 +55,14 @@ def _taken_by_boot(values: Iterable[_Value]) -> str:
     names = ", ".join(dict.fromkeys(one.row.tunable.name for one in lost))
     hosts = " and ".join(dict.fromkeys(f"on {one.host}" if one.host else "here" for one in lost))
     return f"a reboot leaves what stands in node records, and takes {names} away: {_UNITS}, enabled {hosts}, write that again"
+
+
+def _is_aggressive(row: Row) -> bool:
+    return (row.tunable.name, row.wanted) == (_CONGCTL, _TAKES_ALL)
+
+
+def _leaves_little(step: int) -> str:
+    return (
+        f"step {step} brought {_TAKES_ALL}, which leaves the cubic of others little of a line: when others come to use "
+        "it, take that step back and tune again"
+    )
