@@ -82,7 +82,7 @@ def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:
     best = max(ways[way]["bytes_per_s"] for way in peers)
     return {
         "rtt_ms": cell.rtt_ms, "loss": cell.loss, "buffer_bdp": cell.buffer_bdp, "rate_mbit": cell.rate_mbit,
-        "op": cell.op, "fraction_of_bound": round(tuned / bound(cell), 4),
+        "jitter_ms": cell.jitter_ms, "op": cell.op, "fraction_of_bound": round(tuned / bound(cell), 4),
         "fraction_of_untouched": round(tuned / ways[UNTOUCHED]["bytes_per_s"], 4),
         "fraction_of_best_peer": round(tuned / best, 4), "steps": len(ways[TUNE]["told"].get("steps", ())),
         "seeds": [cell.seed], "peers": peers, "below_untouched_s": round(below_s(ways), 2),

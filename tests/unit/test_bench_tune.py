@@ -20,7 +20,7 @@ from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 _CELLS = cells()
 _CLEAN = next(one for one in _CELLS if not one.loss)
 _KEYS = {
-    "rtt_ms", "loss", "buffer_bdp", "rate_mbit", "op", "fraction_of_bound", "fraction_of_untouched",
+    "rtt_ms", "loss", "buffer_bdp", "rate_mbit", "jitter_ms", "op", "fraction_of_bound", "fraction_of_untouched",
     "fraction_of_best_peer", "steps", "seeds", "peers", "below_untouched_s", "untouched_below_itself_s",
     "below_untouched_at_its_least_s",
 }  # fmt: skip
@@ -66,7 +66,7 @@ def test_a_cell_is_measured_again_where_it_or_the_code_has_changed(tmp_path: Pat
 
 def test_a_row_has_the_keys_that_were_agreed_on() -> None:
     found = bench.row(_CLEAN, _ways())
-    assert set(found) == _KEYS
+    assert set(found) == _KEYS and found["jitter_ms"] == _CLEAN.jitter_ms
     assert (found["fraction_of_bound"], found["fraction_of_best_peer"], found["steps"]) == (1, 2, 1)
     assert found["fraction_of_untouched"] == pytest.approx(10) and found["seeds"] == [_CLEAN.seed]
 

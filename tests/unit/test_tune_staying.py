@@ -16,7 +16,7 @@ from fabtune.model.device import Device
 from fabtune.tune.plan import CHANGE, Row
 
 _BOOT = (
-    "a reboot leaves what stands in node records, and takes {} away: fabtune-apply.service and "
+    "a reboot leaves node records, and takes {} away: fabtune-apply.service and "
     "fabtune-apply-sessions.service, enabled {}, write that again"
 )
 _NEIGHBOURS = (

@@ -54,7 +54,7 @@ def _taken_by_boot(values: Iterable[_Value]) -> str:
         return ""
     names = ", ".join(dict.fromkeys(one.row.tunable.name for one in lost))
     hosts = " and ".join(dict.fromkeys(f"on {one.host}" if one.host else "here" for one in lost))
-    return f"a reboot leaves what stands in node records, and takes {names} away: {_UNITS}, enabled {hosts}, write that again"
+    return f"a reboot leaves node records, and takes {names} away: {_UNITS}, enabled {hosts}, write that again"
 
 
 def _is_aggressive(row: Row) -> bool:
