@@ -17,10 +17,10 @@ from fabtune.model.observation import (
     DiskSeen,
     EndSeen,
     Observation,
-    ServedSeen,
     SessionSeen,
     WaySeen,
 )
+from fabtune.model.served_seen import ServedSeen
 from fabtune.why.judging import judged
 
 TARGET = "iqn.2026-01.example:t"

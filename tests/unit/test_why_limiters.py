@@ -21,11 +21,11 @@ from fabtune.model.observation import (
     EndSeen,
     NicSeen,
     Observation,
-    ServedSeen,
     SessionSeen,
     SocketSample,
     ThreadSeen,
 )
+from fabtune.model.served_seen import ServedSeen
 from fabtune.why.judging import every_limiter, judged
 
 

@@ -150,6 +150,22 @@ def _way_json(told: _Told, way: Judged) -> dict[str, Json]:
         "shares": shares,
         "rest_behind": way.rest_behind,
         "request_ms": {part.name: round(part.ms, 3) for part in way.request},
+        "served": _served_json(way),
+    }
+
+
+def _served_json(way: Judged) -> Json:
+    """Return what the target counted of this direction's commands, null where its fabstat does not tell."""
+    served, name = way.served, way.way
+    if served is None or name not in served.mean_ms:
+        return None
+    return {
+        "commands": served.completed[name],
+        "mean_ms": round(served.mean_ms[name], 3),
+        "r2t_wait_ms": round(served.r2t_ms[name], 3) if name in served.r2t_ms else None,
+        "backstore_ms": round(served.backstore_ms[name], 3) if name in served.backstore_ms else None,
+        "window_granted": served.window,
+        "window_used": served.window_used,
     }
 
 
@@ -188,6 +204,8 @@ def _show_shares(way: Judged) -> None:
         over_ms = -way.request[-1].ms
         also = [f"which is {over_ms:.1f} ms too much"] if over_ms >= _NAMED * whole_ms else []
         table.paragraph(f"a request takes {whole_ms:.1f} ms: {', '.join([*named, *also])}")
+    if text := words.at_target(way):
+        table.paragraph(text)
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -25,6 +25,9 @@ class SrpLogin:
     comp_vectors: int
     # The kernel names of its disks.
     luns: tuple[str, ...] = ()
+    # The GIDs of both ports: the target's is '' of a login by address (RDMA's connection manager).
+    sgid: str = ""
+    dgid: str = ""
 
 
 def _number(path: Path) -> int:
@@ -74,6 +77,8 @@ def srp_logins() -> list[SrpLogin]:
                 allow_ext_sg=tree.read_text(directory / "allow_ext_sg") in ("1", "true", "Y"),
                 comp_vectors=_number(tree.SYS / "class/infiniband" / device / "num_comp_vectors"),
                 luns=tuple(_disks(host)),
+                sgid=tree.read_text(directory / "sgid") or "",
+                dgid=tree.read_text(directory / "dgid") or "",
             )
         )
     return found

@@ -27,10 +27,10 @@ from fabtune.model.observation import (
     NicSeen,
     QdiscSeen,
     QueueSeen,
-    ServedSeen,
     ThreadSeen,
 )
-from fabtune.stat import parse_target, target_diff
+from fabtune.model.served_seen import ServedSeen
+from fabtune.stat import LunInterval, ServedOp, parse_target, target_diff
 from fabtune.stat.snapshot import read_file
 
 _SYSCTLS = (
@@ -320,18 +320,31 @@ def _served_between(before: str, after: str) -> tuple[ServedSeen, ...]:
     if not before or not after:
         return ()
     try:
-        luns = target_diff(parse_target(before), parse_target(after)).luns
+        interval = target_diff(parse_target(before), parse_target(after))
     except FabtuneError:
         return ()
+    used = interval.windows_used()
     found = []
-    for one in luns:
+    for one in interval.luns:
         # The initiator's side does not know the identifiers that tell sessions of one portal group apart.
         ops = {way: one.ops[way] for way in WAYS if way in one.ops and one.ops[way].completed}
         if ops:
-            completed = {way: op.completed for way, op in ops.items()}
-            mean_ms = {way: op.target_ns / op.completed / 1e6 for way, op in ops.items()}
-            found.append(ServedSeen(one.lun.initiator, one.lun.target, one.lun.lun, completed, mean_ms, one.lun.tpg))
+            found.append(_served(one, ops, used[one.lun.id]))
     return tuple(found)
+
+
+def _served(one: LunInterval, ops: Mapping[str, ServedOp], used: int) -> ServedSeen:
+    lun = one.lun
+    # Only a write waits for data.
+    waits = {way: op.ready_ms for way, op in ops.items() if way == "write"}
+    stores = {way: op.backstore_ms for way, op in ops.items()}
+    return ServedSeen(
+        lun.initiator, lun.target, lun.lun, {way: op.completed for way, op in ops.items()},
+        {way: op.target_ns / op.completed / 1e6 for way, op in ops.items()}, lun.tpg,
+        {way: ms for way, ms in waits.items() if ms is not None},
+        {way: ms for way, ms in stores.items() if ms is not None},
+        lun.window, None if lun.window is None else used,
+    )  # fmt: skip
 
 
 def _disk_counters(path: Path) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from fabtune.model.observation import (
     SessionSeen,
 )
 from fabtune.model.one_clock import on_one_clock
+from fabtune.model.served_seen import about_as_many
 from fabtune.stat import Snapshot
 
 _EVERY_S = 0.2
@@ -43,8 +44,8 @@ _AT_ONCE = 200
 _MOST_LOOKS = 1000
 # The kernel takes so long to let go of the programs in iSCSI's queues: from a long look's end these are spared it.
 _LET_GO_S, _LONG_S = 1.0, 5.0
-# A target's disk that did about as many requests is the one; one with fewer than these is nobody's.
-_SAME, _FEW = 0.2, 0.05
+# A target's disk that did so small a part of the requests is nobody's.
+_FEW = 0.05
 
 
 class Look:
@@ -220,12 +221,9 @@ class Look:
             device=one.disk, elapsed_s=disk.elapsed_s, session=session, disk=disk,
             initiator=initiator, target=target, missing=tuple(dict.fromkeys(missing)),
         )  # fmt: skip
+        if text := _not_told(found):
+            found = attrs.evolve(found, missing=(*found.missing, text))
         found = found if one.socket else _its_own(found)
-        if (alike := len(found.served_sessions)) > 1:
-            text = (
-                f"the target's time: {alike} sessions of this initiator in one portal group use the LUN; which is whose"
-            )
-            found = attrs.evolve(found, missing=(*found.missing, f"{text} cannot be told"))
         return on_one_clock(found) if self._afar else found
 
     def _session(self, one: Looked) -> SessionSeen:
@@ -254,7 +252,7 @@ class Look:
         return SessionSeen(
             target=login.port_id, portal=login.port_id, state=login.state, transport="srp", can_queue=login.can_queue,
             negotiated={}, disks=login.luns, connections=max(login.ch_count, 1), multipath=multipath,
-            rdma=True, no_credit=self._ran_out[login.port],
+            rdma=True, no_credit=self._ran_out[login.port], gid=login.sgid, target_gid=login.dgid,
         )  # fmt: skip
 
 
@@ -331,25 +329,32 @@ def _its_own(seen: Observation) -> Observation:
     end, missing = seen.target, seen.missing
     if end is None:
         return seen
-    if end.served and not seen.session.initiator:
-        # LIO calls SRP's sessions by address, port or GUID, whichever has an ACL.
-        missing += (
-            f"the target's time: {seen.session.transport} does not tell by what name it has this initiator's sessions",
-        )
     cannot = "that one block device there did just these requests cannot be told"
     if _did(end, seen.disk):
-        return attrs.evolve(seen, missing=missing)
+        return seen
     if seen.served_sessions:
         stores = (f"the target's backstore: {cannot}",)
         return attrs.evolve(seen, target=attrs.evolve(end, backstores=()), missing=missing + stores)
     return attrs.evolve(seen, target=None, missing=(*missing, f"the target's end: {cannot}"))
 
 
+def _not_told(seen: Observation) -> str:
+    """Return why the target's own count of its sessions does not tell of this one, '' where it does or has none."""
+    served, fit = seen.target.served if seen.target else (), len(seen.served_sessions)
+    if not served or fit == 1:
+        return ""
+    if not seen.session.initiator:
+        which = f"{fit} of its sessions may be the disk's; which" if fit else "which of its sessions is the disk's"
+        return f"the target's time: {which} cannot be told by address, port, LUN and number of commands"
+    many = f"the target's time: {fit} sessions of this initiator in one portal group use the LUN"
+    return f"{many}; which is whose cannot be told" if fit else ""
+
+
 def _did(end: EndSeen, disk: DiskSeen) -> bool:
     """Tell whether one block device of `end`, and no other, did what was asked of `disk`: nothing else says whose."""
     asked = sum(one.completed for one in disk.ways.values())
     did = [count for store in end.backstores if (count := sum(store.completed.values())) >= _FEW * asked]
-    return len(did) == 1 and abs(did[0] - asked) <= _SAME * asked
+    return len(did) == 1 and about_as_many(did[0], asked)
 
 
 def _unconnected(session: SessionSeen, why: str) -> str:

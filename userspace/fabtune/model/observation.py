@@ -12,6 +12,7 @@ import attrs
 
 from fabtune.model.beside_seen import BesideSeen
 from fabtune.model.path import Bursts, NetworkPath, header_bytes, sendable_bytes
+from fabtune.model.served_seen import ServedSeen, of_iscsi, of_srp
 from fabtune.model.typed import at_least, one_of_words
 
 INITIATOR, TARGET = "initiator", "target"
@@ -134,22 +135,6 @@ class BackstoreSeen:
 
 
 @attrs.frozen
-class ServedSeen:
-    """What the target's own fabstat counted of one session's commands to one LUN.
-
-    `mean_ms` is a command's mean time from its coming to its answer; of a write its data comes meanwhile.  `tpg` is
-    the target portal group, '' from an older fabtune, which tells all sessions of an initiator together.
-    """
-
-    initiator: str
-    target: str
-    lun: int
-    completed: Mapping[str, int]
-    mean_ms: Mapping[str, float]
-    tpg: str = ""
-
-
-@attrs.frozen
 class QueueSeen:
     """A command's mean time in an end's own queue: until the socket has all of it, and from the first of it on."""
 
@@ -264,7 +249,8 @@ class SessionSeen:
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
     `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk, `tpg` the target
-    portal group (``tpgt_1``), '' where it is not told; `interface` is open-iscsi's, '' of an older fabtune.
+    portal group (``tpgt_1``), '' where it is not told; `interface` is open-iscsi's, '' of an older fabtune.  An SRP
+    login has no `initiator` but the GIDs of both ports, `target_gid` '' where it was made by address.
     """
 
     target: str
@@ -284,6 +270,8 @@ class SessionSeen:
     no_credit: int | None = None
     tpg: str = ""
     interface: str = ""
+    gid: str = ""
+    target_gid: str = ""
 
     @property
     def is_up(self) -> bool:
@@ -325,13 +313,12 @@ class Observation:
 
     @property
     def served_sessions(self) -> tuple[ServedSeen, ...]:
-        """What the target counted of the sessions that may be this disk's: several in one portal group look alike."""
-        # LIO lowers an initiator's name at login (RFC 3720, 3.2.6.1).
-        mine = self.session.initiator.lower(), self.session.target, self.disk.lun
-        told = self.target.served if self.target else ()
-        found = [one for one in told if (one.initiator.lower(), one.target, one.lun) == mine]
-        groups = ("", self.session.tpg)
-        return tuple(one for one in found if not self.session.tpg or one.tpg in groups)
+        """What the target counted of the sessions that may be this disk's."""
+        told, one, lun = self.target.served if self.target else (), self.session, self.disk.lun
+        if one.initiator:
+            return of_iscsi(told, one.initiator, one.target, one.tpg, lun)
+        asked = sum(way.completed for way in self.disk.ways.values())
+        return of_srp(told, one.gid, one.target_gid, lun, asked)
 
     @property
     def served(self) -> ServedSeen | None:
@@ -374,8 +361,12 @@ class Observation:
         return requests * (sendable_bytes(round(size), self.bursts) if way == "write" and self.bursts else size)
 
     def served_ms(self, way: str) -> float | None:
-        """Return a read's mean time at the target, None where nobody tells; a write's has its data's way in it."""
-        return self.served.mean_ms.get(way) if self.served and way == "read" else None
+        """Return a command's mean time at the target without the way of its data, None where nobody tells it."""
+        return self.served.own_ms(way) if self.served else None
+
+    def backstore_ms(self, way: str) -> float | None:
+        """Return the mean time that this disk's commands took in the target's backstore, None where it is not told."""
+        return self.served.backstore_ms.get(way) if self.served else None
 
     @property
     def bursts(self) -> Bursts | None:

@@ -11,6 +11,7 @@ import attrs
 from fabtune.model.limits import Evidence
 from fabtune.model.observation import WAYS, Observation
 from fabtune.model.path import is_at_bound
+from fabtune.model.served_seen import ServedSeen
 from fabtune.why import limiters as package
 from fabtune.why.limiter import CANNOT_TELL, OWED, Limiter
 from fabtune.why.one_way import Moment, OneWay
@@ -68,6 +69,8 @@ class Judged:
     shared_with: str = ""
     # Whether it is known that requests of this direction wait, where nothing moves.
     way_told: bool = True
+    # What the target's own fabstat counted of its session's commands, None where it does not tell.
+    served: ServedSeen | None = None
 
     @property
     def first(self) -> Share:
@@ -152,7 +155,7 @@ def _judge(one_way: OneWay) -> Judged:
         one_way.seen.device, one_way.way_name, one_way.bytes_per_s, one_way.both_ends, one_way.goodput,
         tuple(shares), tuple(parts_of(one_way)), one_way.carried_bytes_per_s,
         shares[0].subject if mostly and one_way.both_ends else "",
-        one_way.own.together, one_way.own.shared_with,
+        one_way.own.together, one_way.own.shared_with, served=one_way.seen.served,
     )  # fmt: skip
 
 

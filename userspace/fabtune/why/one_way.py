@@ -62,8 +62,7 @@ class OneWay:
     @cached_property
     def own(self) -> OwnData:
         """What this host's other sessions carry meanwhile."""
-        queued = self.queued_bytes_per_s is not None
-        return OwnData(self.seen, self.way_name, self.carried_bytes_per_s, queued=queued)
+        return OwnData(self.seen, self.way_name, self.carried_bytes_per_s, queued=self.queued_bytes_per_s is not None)
 
     @property
     def own_share(self) -> float:
@@ -152,7 +151,9 @@ class OneWay:
 
     @cached_property
     def backstore_s(self) -> float:
-        """The mean time that requests take in the target's disk, that did most of them; 0 where none is seen."""
+        """The mean time in the target's backstore, else in the disk there that did most requests; 0 of none seen."""
+        if (counted_ms := self.seen.backstore_ms(self.way_name)) is not None:
+            return counted_ms / 1e3
         stores = self.seen.target.backstores if self.seen.target else ()
         busiest = max(stores, key=lambda one: one.completed.get(self.way_name, 0), default=None)
         return busiest.mean_ms.get(self.way_name, 0.0) / 1e3 if busiest else 0.0

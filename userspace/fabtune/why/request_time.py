@@ -28,7 +28,7 @@ def parts_of(one_way: OneWay) -> list[Part]:
     it; `socket`: its data waits in the sender's socket for windows, pacing and the data before it; `path`: the round
     trip without queues; `queues`: what queues on the way add; `r2t`: round trips of R2Ts; `wire`: how much later its
     last byte is there than the mean one; `backstore`: in the target's disk, where that was seen; `target`: the target
-    besides, where its fabstat tells, of reads alone, for a write's data comes meanwhile; `rest`: what is left: its
+    besides, where its fabstat tells, of a write without the wait for its data; `rest`: what is left: its
     turn behind others, where nobody counts in these queues, and what an end that was not seen would tell.
     """
     way = one_way.way

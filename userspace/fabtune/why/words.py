@@ -47,6 +47,18 @@ def moves(one: Judged) -> str:
     return f"{one.device} moves {8 * one.bytes_per_s / 1e6:.1f} Mb/s"
 
 
+def at_target(one: Judged) -> str:
+    """Return what the target counted of a direction's commands and their time, '' where it does not tell the parts."""
+    served, way = one.served, one.way
+    if served is None or way not in served.mean_ms or way not in {**served.r2t_ms, **served.backstore_ms}:
+        return ""
+    parts = [(served.r2t_ms, "waiting for its data (R2T)"), (served.backstore_ms, "in the backstore")]
+    named = [f"{times[way]:.1f} ms {where}" for times, where in parts if way in times]
+    used = "" if served.window_used is None else f"{served.window_used} under way "
+    window = "" if served.window is None else f"; {used}of {served.window} commands that its session may have there"
+    return f"at the target a {way} takes {served.mean_ms[way]:.1f} ms: {', '.join(named)}{window}"
+
+
 def limiter_name(share: Share | KeptShare) -> str:
     """Return how the limiter of a share is called in a table."""
     return (CANNOT_TELL if share.among else share.limiter).replace("-", " ")

@@ -128,6 +128,13 @@ def _refusals_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _depth_seen(one_way)
 
 
+def _window_seen(one_way: OneWay) -> Iterator[Evidence]:
+    served = one_way.seen.served
+    if served and served.window is not None:
+        yield Evidence(TARGET, "the session's command window", f"{served.window} commands")
+    yield from _refusals_seen(one_way)
+
+
 def commands_seen(one_way: OneWay) -> Iterator[Evidence]:
     """Yield the session's queue, its credits where it has some, refusals and depth."""
     yield Evidence(INITIATOR, "can_queue of the session", str(one_way.seen.session.can_queue))
@@ -146,6 +153,9 @@ def _r2t_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield Evidence(INITIATOR, "negotiated", agreed)
     size = f"{one_way.way.request_bytes / 1024:.0f} KiB"
     yield Evidence(INITIATOR, "round trips for R2Ts", f"{one_way.r2t_round_trips} a write of {size}")
+    served = one_way.seen.served
+    if served and (wait_ms := served.r2t_ms.get(one_way.way_name)) is not None:
+        yield Evidence(TARGET, "a write's wait for its data", f"{wait_ms:.1f} ms")
     yield from _depth_seen(one_way)
 
 
@@ -172,7 +182,7 @@ TASK_SET_FULL = Limiter(
     lifts=("lio.store_queue_depth", "block.queue_ramp_up"), ends=_target,
 )  # fmt: skip
 COMMAND_WINDOW = Limiter(
-    name="command-window", doing="target", stage=OWED, order=2, claim=_when("command-window"), evidence=_refusals_seen,
+    name="command-window", doing="target", stage=OWED, order=2, claim=_when("command-window"), evidence=_window_seen,
     subject=lambda _: "the target's command window, which closes",
     lifts=targets.offering(change.COMMAND_WINDOW), ends=_target,
 )  # fmt: skip

@@ -86,6 +86,10 @@ def _who(one_way: OneWay) -> str:
     if served_ms is not None and served_ms < _DISK_SHARE * _rest_ms(one_way):
         # The target answers at once; who has the rest of the time is not known.
         return unseen or "nobody"
+    backstore_ms = one_way.seen.backstore_ms(one_way.way_name)
+    if backstore_ms is not None:
+        # Counted of just these commands: what the target has besides is nobody's that is known.
+        return "target-disk" if backstore_ms >= _DISK_SHARE * _rest_ms(one_way) else unseen or "nobody"
     if not _slowest(one_way) and _backstore_seen(one_way):
         # Its own counter says that it answers at once; what holds writes back this end sees.
         return (one_way.way_name == "read" and unseen) or "nobody"
@@ -166,15 +170,21 @@ def _no_rest_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _cpus_seen(one_way.seen.initiator, one_way.seen.target)
 
 
+def _served_seen(one_way: OneWay) -> Iterator[Evidence]:
+    served_ms = one_way.seen.served_ms(one_way.way_name)
+    if served_ms is not None:
+        backstore_ms = one_way.seen.backstore_ms(one_way.way_name)
+        there = "" if backstore_ms is None else f", {backstore_ms:.1f} ms of it in the backstore"
+        yield Evidence(TARGET, "a command's time at the target", f"{served_ms:.1f} ms{there}")
+
+
 def _target_seen(one_way: OneWay) -> Iterator[Evidence]:
     yield from _time_seen(one_way)
     yield Evidence(
         TARGET, "busiest thread or CPU", f"{100 * cpu_busy.busiest(one_way, one_way.seen.target):.0f} % of a CPU"
     )
     yield from _cpus_seen(one_way.seen.target)
-    served_ms = one_way.seen.served_ms(one_way.way_name)
-    if served_ms is not None:
-        yield Evidence(TARGET, "a command's time at the target", f"{served_ms:.1f} ms")
+    yield from _served_seen(one_way)
     disk = _slowest(one_way)
     if disk:
         mean_ms = disk.mean_ms.get(one_way.way_name, 0.0)
