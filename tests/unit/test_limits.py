@@ -18,7 +18,7 @@ from fabtune.measure.measured import Span
 from fabtune.model import runrecord, typed
 from fabtune.model.observation import Observation
 from fabtune.model.runrecord import PathTold, RunRecord
-from fabtune.report import demo, reasons, runs, suite
+from fabtune.report import answers, demo, reasons, runs, suite
 from fabtune.why.summing_up import limits_of
 
 _KEPT: dict[str, object] = json.loads(
@@ -68,7 +68,7 @@ def test_the_first_screen_says_what_limits_before_and_after_in_a_sentence_each()
     assert before.startswith("default: Reads of sda are limited to")
     assert after.startswith("wan: Reads of sda fill the line") and after.endswith("so in 2 of 2 looks.")
     page = suite.render(records, [], [], ["fabtune", "report"])
-    assert page.index("What limits?") < page.index("Did it help?")
+    assert page.index("Did it help?") < page.index("What limits?")
     assert "What limited each load" in page and "rwnd_limited 100 % of the time" in page
 
 
@@ -119,7 +119,48 @@ def test_records_without_a_look_say_nothing_of_limits() -> None:
     assert "What limited" not in page
 
 
-def test_the_demo_says_why_it_was_slow_before_that_it_is_fast(tmp_path: Path) -> None:
+def _first_screen(page: str) -> str:
+    return page.partition("<h2")[0]
+
+
+def test_the_verdict_stands_before_what_limits_and_of_many_labels_a_few_lines_are_shown() -> None:
+    """Six labels' limits stood before the verdict: 2210 pixels of them on a screen of 390."""
+    labels = ("wan", "fasterdata", "bpftune", "network-throughput", "sandia")
+    records = [
+        _record(name, label, pair)
+        for pair in range(2)
+        for label in (*labels, "untouched")
+        for name in ("wan-read", "untouched-read", "loss-read")
+    ]
+    page = suite.render(records, [], [], ["fabtune", "report"])
+    first = _first_screen(page)
+    assert first.index("Did it help?") < first.index("What limits?")
+    limits = first.partition("What limits?")[2].partition("</div>")[0]
+    lines = limits.split("<dd>")[1:]
+    assert [one.partition(":")[0] for one in lines] == ["untouched", *labels[:3], "And 14 more"]
+    assert '<a href="#what-limited">What limited</a>' in lines[-1] and 'id="what-limited"' in page
+
+
+def test_the_demo_of_several_profiles_shows_the_verdict_first_and_links_to_why(tmp_path: Path) -> None:
+    names = ("untouched", "wan", "fasterdata", "bpftune", "network-throughput", "sandia")
+    points: Any = [
+        {
+            "profile": profile, "rtt_ms": rtt_ms, "op": op, "mb_per_s": 10.0, "bound_mb_per_s": 100.0,
+            "fraction_of_bound": 0.1, "limits": f"{op}s are limited",
+        }
+        for profile in names for rtt_ms in (20, 100) for op in ("read", "write")
+    ]  # fmt: skip
+    first = _first_screen(demo.write(points, {}, [], tmp_path).read_text())
+    asked = ("Which is best supported?", "Did it help?", "By how much?", "How sure?", "What limits now?")
+    places = [first.index(question) for question in (*asked, "Why was it slow?", "What limits after?")]
+    assert places == sorted(places)
+    told = {one.question: one for one in demo.answers(points)}
+    assert told["Why was it slow?"].text.count("\n") + told["What limits after?"].text.count("\n") + 2 == 4
+    assert first.count('<a href="#why-it-was-slow">Why it was slow</a></dd>') == 2 and "And 8 more: <a" in first
+    assert answers.as_lines(demo.answers(points))[-1] == "And 8 more: Why it was slow, on the page."
+
+
+def test_the_demo_says_that_it_is_fast_before_why_it_was_slow(tmp_path: Path) -> None:
     told = {"untouched": "Reads of sda are limited by a window", "wan": "Reads of sda fill the line"}
     points: Any = [
         {
@@ -129,7 +170,7 @@ def test_the_demo_says_why_it_was_slow_before_that_it_is_fast(tmp_path: Path) ->
         for profile, sentence in told.items() for rtt_ms in (20, 100)
     ]  # fmt: skip
     text = demo.write(points, {}, [], tmp_path).read_text()
-    assert text.index("Why was it slow?") < text.index("What limits after?") < text.index("Did it help?")
+    assert text.index("Did it help?") < text.index("Why was it slow?") < text.index("What limits after?")
     assert text.rindex("limited by a window at 20") > text.index("How this was made") - 4000
     assert "Why it was slow" in text
 

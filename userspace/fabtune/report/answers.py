@@ -289,4 +289,13 @@ def merged(found: Sequence[Answer], names: Sequence[str]) -> list[Answer]:
 
 def as_lines(answers: Iterable[Answer]) -> list[str]:
     """Return answers as texts for a terminal."""
-    return [line for one in answers for line in f"{one.question} {one.text}".split("\n")]
+    return [line for one in answers for line in f"{one.question} {one.text}{_rest(one)}".split("\n")]
+
+
+def _rest(one: Answer) -> str:
+    return f"\nAnd {one.rest} more: {one.whole}, on the page." if one.rest else ""
+
+
+def shortened(question: str, lines: Sequence[str], most: int, whole: str) -> Answer:
+    """Return an answer with the first `most` of the lines; all that they tell is in the section headed `whole`."""
+    return Answer(question, "\n".join(lines[:most]), whole=whole, rest=max(0, len(lines) - most))

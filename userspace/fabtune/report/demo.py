@@ -31,6 +31,7 @@ from fabtune.report.answers import (
     of_costs,
     of_gains,
     of_limits,
+    shortened,
 )
 from fabtune.report.chart import Axis, Series, line_chart
 from fabtune.report.looks import looks
@@ -41,6 +42,8 @@ from fabtune.report.table import Column, Table, decimals, plain, significant, ti
 _PLACE = ("profile", "rtt_ms", "op", "mb_per_s")
 KEYS = ("profile", "rtt_ms", "op", "mb_per_s", "bound_mb_per_s", "fraction_of_bound")
 _LIMITS = "What limits now?"
+# The section of all that was said of limits, of which the first screen has so many lines before and after.
+_WHY, _WHY_LINES = "Why it was slow", 2
 OPS = {"read": "Reads", "write": "Writes"}
 # Factors that a table or its points have a place for; all others tell tables apart.
 _OWN = ("profile", "known", "rtt", "rate", "depth", "size", "op", "seed")
@@ -272,14 +275,14 @@ def answers(points: Sequence[Point]) -> list[Answer]:
         found += costs[name]
         reached = _reached(of_name[name])
         found.append(of_limits(name, reached) if reached else Answer(_LIMITS, f"Not known: {name} tells no figure."))
-    found = [*_why(facets, profiles), *of_best(profiles[0], judged), *merged(found, profiles[1:])]
+    found = [*of_best(profiles[0], judged), *merged(found, profiles[1:])]
     if not found:
         found = [
             Answer("Did it help?", f"Cannot tell: {profiles[0]} alone was measured, nothing to hold it against."),
             Answer("How sure?", f"{seeds.capitalize()}."),
             of_limits(profiles[0], _reached(of_name[profiles[0]])),
         ]
-    return found
+    return [*found, *_why(facets, profiles)]
 
 
 def _placed(facets: _Facets) -> list[tuple[str, str, Point]]:
@@ -288,7 +291,7 @@ def _placed(facets: _Facets) -> list[tuple[str, str, Point]]:
 
 
 def _why(facets: _Facets, profiles: Sequence[str]) -> list[Answer]:
-    """Return what limited the first profile, and then each other, at the longest round trip: a sentence a direction."""
+    """Return what limited the first profile, and then the others, at the longest round trip, each in a few lines."""
     found = []
     for question, names in (("Why was it slow?", profiles[:1]), ("What limits after?", profiles[1:])):
         mine = [(where, one) for where, _, one in _placed(facets) if one["profile"] in names and one.get("limits")]
@@ -296,7 +299,7 @@ def _why(facets: _Facets, profiles: Sequence[str]) -> list[Answer]:
         far = [(where, one) for where, one in mine if one["rtt_ms"] == furthest]
         lines = dict.fromkeys(f"{one['profile']}, {where}: {one['limits']}." for where, one in far)
         if lines:
-            found.append(Answer(question, "\n".join(lines)))
+            found.append(shortened(question, list(lines), _WHY_LINES, _WHY))
     return found
 
 
@@ -314,7 +317,7 @@ def _why_section(points: Sequence[Point]) -> page.Section | None:
         (one["profile"], one["rtt_ms"], *((heading,) if apart else ()), one["limits"]) for heading, one in said
     )
     text = f"What `fabtune why` says of both ends while the load ran, {first} first; of several seeds, of most."
-    return page.Section("Why it was slow", text, tables=(Table("What limited", columns, rows, group_by=1),))
+    return page.Section(_WHY, text, tables=(Table("What limited", columns, rows, group_by=1),))
 
 
 def _gain(first: str, where: str, point: Point) -> Gain:

@@ -52,11 +52,16 @@ class PageLink:
 
 @attrs.frozen
 class Answer:
-    """What a reader asks first, and what there is to say; `sense` is +1 where it is good, -1 where it is bad."""
+    """What a reader asks first, and what there is to say; `sense` is +1 where it is good, -1 where it is bad.
+
+    `whole` is the heading of the page's section that has all of it, of which the text leaves `rest` lines out.
+    """
 
     question: str
     text: str
     sense: int = 0
+    whole: str = ""
+    rest: int = 0
 
 
 @attrs.frozen
@@ -107,9 +112,10 @@ def render(
     environment.filters["csv_link"] = _csv_link
     environment.filters["prose"] = _prose
     anchored = list(zip(_anchors(sections), sections, strict=True))
+    headings = {section.heading: anchor for anchor, section in reversed(anchored)}
     return environment.get_template("page.html.j2").render(
         title=title, lead=lead, sections=anchored, facts=facts, commands=commands, zoom=zoom, trail=trail,
-        answers=answers, fold_rows=FOLD_ROWS,
+        answers=answers, headings=headings, fold_rows=FOLD_ROWS,
     )  # fmt: skip
 
 

@@ -10,12 +10,16 @@ from fabtune.model.limits import KeptShare, Limits
 from fabtune.model.runrecord import RunRecord, Value
 from fabtune.model.typed import STRICT
 from fabtune.model.units import counted
+from fabtune.model.untouched import baseline
+from fabtune.report.answers import shortened
 from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.page import Answer, Section
 from fabtune.report.table import Column, Table, decimals, percent
 from fabtune.why import words
 
-_QUESTION = "What limits?"
+_QUESTION, _SECTION = "What limits?", "What limited"
+# So many lines of the answer are on the first screen.
+_LINES = 4
 _COLUMNS = (
     Column("run", "run"),
     Column("step", "step"),
@@ -46,14 +50,21 @@ class _Seen:
 
 
 def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
-    """Return one answer with a line for each label, direction and limiter; none where nothing was looked at."""
-    lines = []
-    for label in dict.fromkeys(one.label for one in records):
+    """Return one answer with a line for each label, direction and limiter; none where nothing was looked at.
+
+    Those that others are held against are first, what limited most looks before what limited fewer; of many lines
+    the page's section has the rest.
+    """
+    labels = dict.fromkeys(one.label for one in records)
+    lines: list[tuple[int, str]] = []
+    for label in sorted(labels, key=lambda one: one != baseline(labels)):
         found = _looks([one for one in records if one.label == label])
         for way in dict.fromkeys(one.limits.way for one in found):
             told = _by_limiter([one for one in found if one.limits.way == way])
-            lines += [f"{label or workload}{text}" for text in told]
-    return [Answer(_QUESTION, "\n".join(lines))] if lines else []
+            lines += [(rank, f"{label or workload}{text}") for rank, text in enumerate(told)]
+    if len(lines) > _LINES:
+        lines.sort(key=lambda line: line[0])
+    return [shortened(_QUESTION, [text for _, text in lines], _LINES, _SECTION)] if lines else []
 
 
 def _looks(records: Sequence[RunRecord]) -> list[_Seen]:
@@ -139,9 +150,7 @@ def section(records: Sequence[RunRecord]) -> Section | None:
     text = "Shares of the time of the measured part, as `fabtune why` gives them. "
     text += "Where the initiator's end alone was seen, what it cannot tell apart is said. " if alone else ""
     missing = tuple(dict.fromkeys(f"Not seen: {text}" for one in looks for text in one.missing))
-    return Section(
-        "What limited", text, tables=(Table("What limited each load", _COLUMNS, tuple(rows), 2),), notes=missing
-    )
+    return Section(_SECTION, text, tables=(Table("What limited each load", _COLUMNS, tuple(rows), 2),), notes=missing)
 
 
 def _seen(share: KeptShare) -> str:

@@ -97,6 +97,7 @@ def render(
     """Return the page; the first three are what `load` returns, `command` is the command line that asks for it."""
     sections = []
     answers: list[page.Answer] = []
+    limits: list[page.Answer] = []
     look = looks(one.label for one in records)
     names = dict.fromkeys(one.workload.name for one in records)
     for workload in sorted(names, key=lambda name: name == _NET):
@@ -105,7 +106,7 @@ def render(
         whole = [one for one in mine if one.complete and not checks.voiding(one)]
         group = cell_sets.cells(whole)
         outcomes = paired.outcomes(mine)
-        answers += reasons.of_limiters(mine, workload)
+        limits += reasons.of_limiters(mine, workload)
         if outcomes or workload != _NET or len(names) == 1:
             answers += _answers(workload, outcomes, group, whole if workload == _NET else ())
         sections += paired.sections(outcomes, workload, look, paired.held_against(mine))
@@ -129,7 +130,7 @@ def render(
     sections += [_validity(records, unreadable, remarks), _runs(records)]
     return page.render(
         "Storage fabric measurements", _lead(records), sections, _facts(records), _commands(records, command),
-        zoom=True, answers=answers,
+        zoom=True, answers=[*answers, *limits],
     )  # fmt: skip
 
 
