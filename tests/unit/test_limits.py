@@ -114,6 +114,49 @@ def test_the_first_screen_says_at_which_point_a_load_was_limited_to_what() -> No
     assert answer.text.endswith("; and at 7 more points.") and answer.text.count("by the same") == 1
 
 
+def _looked_at(rate: float, own: float) -> RunRecord:
+    """A load of `own` MB/s, of which a look saw a part that was faster or slower."""
+    taken = attrs.evolve(make_record(own, "untouched", 0))
+    (limits,) = limits_of(_seen("untouched-read"))
+    verdict = limits.verdict.replace(f"{limits.bytes_per_s / 1e6:.1f} MB/s", f"{rate:.1f} MB/s")
+    limits = attrs.evolve(limits, bytes_per_s=rate * 1e6, verdict=verdict)
+    return attrs.evolve(taken, steps=(attrs.evolve(taken.steps[0], limits=(limits,)),))
+
+
+def test_the_rate_in_a_verdict_is_that_of_the_table_beside_it() -> None:
+    """ "Limited to 81.0 MB/s" stood below a table with 80.6."""
+    record = _looked_at(81.0, 80.6)
+    (said,) = reasons.sentences(record)
+    assert said.startswith("Reads of sda are limited to 80.6 MB/s by the initiator's")
+    (answer,) = reasons.of_limiters([record, _looked_at(81.2, 80.5)], "xdd")
+    assert "limited to 80.6 MB/s" in answer.text
+    # Of a file in the page cache the load's rate is not the disk's.
+    (said,) = reasons.sentences(_looked_at(81.0, 400.0))
+    assert "limited to 81.0 MB/s" in said
+
+
+def test_the_rate_is_the_load_s_own_where_one_of_two_disks_was_looked_at_alone() -> None:
+    record = _looked_at(81.0, 80.6)
+    (limits,) = record.steps[0].limits
+    two = attrs.evolve(record.steps[0], limits=(limits, attrs.evolve(limits, device="sdb")))
+    assert all("81.0 MB/s" in one for one in reasons.sentences(attrs.evolve(record, steps=(two,))))
+
+
+def test_the_first_screen_says_how_many_runs_nobody_looked_at() -> None:
+    """One look of three runs was "in 1 of 1 looks"."""
+    unseen = [make_record(12.0, "default", pair) for pair in (1, 2)]
+    (answer,) = reasons.of_limiters([_record("untouched-read", "default"), *unseen], "xdd")
+    assert answer.text.endswith("; so in 1 of 1 looks, 2 more runs were not looked at.")
+
+    def at(rtt_ms: float, record: RunRecord) -> RunRecord:
+        return attrs.evolve(record, path=PathTold(rtt_ms / 1e3, 1.25e8))
+
+    looked = [at(rtt_ms, _record("untouched-read", "default")) for rtt_ms in (20.0, 100.0)]
+    (answer,) = reasons.of_limiters([*looked, at(100.0, unseen[0])], "xdd")
+    assert "; so in 1 of 1 looks; by the same at 100 ms" in answer.text
+    assert answer.text.endswith("in 1 of 1 looks, 1 more run was not looked at.")
+
+
 def test_records_without_a_look_say_nothing_of_limits() -> None:
     page = suite.render([make_record(12.0)], [], [], ["fabtune", "report"])
     assert "What limited" not in page

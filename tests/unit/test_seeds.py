@@ -69,6 +69,31 @@ def test_what_limited_is_said_of_the_seed_in_the_middle_and_of_how_many_it_is_tr
     assert said(*mixed) == f"{lost.format(5.24)}; so with 3 of 5 seeds"
 
 
+def test_what_limited_some_seeds_is_not_said_of_those_that_nobody_looked_at() -> None:
+    """Of three seeds one was looked at, and its sentence stood there as if all had said so."""
+    buffer, filled = "Writes of sda are limited to 4.7 MB/s by a buffer", "Writes of sda fill the line"
+
+    def said(*sentences: str | None) -> object:
+        told = zip(runs("wan", *RATES), sentences, strict=False)
+        (row,) = summarise([(factors, point | ({"limits": text} if text else {})) for (factors, point), text in told])
+        return row.point["limits"]
+
+    assert said(None, buffer, None) == f"{buffer}; so with 1 of 3 seeds, the others were not looked at"
+    assert said(None, buffer) == f"{buffer}; so with 1 of 2 seeds, the other was not looked at"
+    mixed = said(None, buffer, buffer, filled)
+    assert mixed == f"{buffer}; so with 2 of 4 seeds, 1 of the others was not looked at"
+    # The words of other directions and runs are not of this one.
+    assert said(buffer, buffer, buffer) == buffer
+
+
+def test_the_rate_in_what_limited_is_the_point_s_own() -> None:
+    """ "Limited to 81.0 MB/s" stood beside 80.59, a median of two seeds."""
+    told = zip(runs("wan", 80.4, 81.0), ("80.4", "81.0"), strict=True)
+    rows = [(factors, point | {"limits": f"Reads are limited to {rate} MB/s by it"}) for (factors, point), rate in told]
+    (row,) = summarise(rows)
+    assert row.point["limits"] == "Reads are limited to 80.7 MB/s by it" and row.point["mb_per_s"] == 80.7
+
+
 def test_one_seed_has_no_interval() -> None:
     (row,) = summarise(runs("wan", 5.0))
     assert row.point["mb_per_s_low"] is None and row.point["seeds"] == 1

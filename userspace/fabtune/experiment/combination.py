@@ -18,7 +18,7 @@ from fabtune.experiment.testbed import Testbed, mount
 from fabtune.host.run import run
 from fabtune.lab import cross, topology
 from fabtune.lab.cpu_time import CpuTime
-from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, workload
+from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, verdicts, workload
 from fabtune.measure.workload_run import measure
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
@@ -174,7 +174,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value |
     }
     if seen is not None:
         point |= {"queue_full": seen.queue_full, "at_limit": round(seen.at_limit, 4)}
-    said = [one.verdict for one in step.limits if one.way == op]
+    said = [verdicts.verdict(step, one) for one in step.limits if one.way == op]
     return step, point | {"limits": said[0]} if said else point
 
 

@@ -18,6 +18,7 @@ from fabtune.model.results import EVERY_HOST, THROUGHPUT, WITHOUT_FIGURES, Point
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
+from fabtune.why import words
 
 # Figures that get an interval; of the others the median is all that is said.
 _MEASURED = (
@@ -138,7 +139,7 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
         if name in _MEASURED:
             merged |= _spread(name, [float(value) for value in values])
     if _LIMITS in merged:
-        merged[_LIMITS] = _most_said([point for point in points if point.get(_LIMITS)])
+        merged[_LIMITS] = _most_said(points)
     merged["seeds"] = len(points)
     merged |= {kind: untold.count(kind) for kind in dict.fromkeys(untold)}
     by_seed = {
@@ -155,15 +156,23 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
 def _most_said(points: Sequence[Point]) -> str | None:
     """Return the sentence of the run in the middle of those that name what most do, and of how many seeds it is true.
 
-    Sentences are alike that differ in their numbers alone.
+    Sentences are alike that differ in their numbers alone.  Their rate is the median of the runs that say so.
     """
-    if not points:
+    looked = [point for point in points if point.get(_LIMITS)]
+    if not looked:
         return None
-    names = [re.sub(r"[0-9.]+", "", str(point[_LIMITS])) for point in points]
+    names = [re.sub(r"[0-9.]+", "", str(point[_LIMITS])) for point in looked]
     most = max(dict.fromkeys(names), key=names.count)
-    alike = [point for point, name in zip(points, names, strict=True) if name == most]
-    said = str(sorted(alike, key=lambda one: one.number(THROUGHPUT))[len(alike) // 2][_LIMITS])
-    return said if len(alike) == len(points) else f"{said}; so with {len(alike)} of {len(points)} seeds"
+    alike = [point for point, name in zip(looked, names, strict=True) if name == most]
+    middle = sorted(alike, key=lambda one: one.number(THROUGHPUT))[len(alike) // 2]
+    rate = statistics.median(one.number(THROUGHPUT) for one in alike)
+    said = words.with_rate(str(middle[_LIMITS]), middle.number(THROUGHPUT) * 1e6, rate * 1e6)
+    others, unseen = len(points) - len(alike), len(points) - len(looked)
+    if not others:
+        return said
+    who = ("the other" if others == 1 else "the others") if unseen == others else f"{unseen} of the others"
+    blind = f", {who} {'was' if unseen == 1 else 'were'} not looked at" if unseen else ""
+    return f"{said}; so with {len(alike)} of {len(points)} seeds{blind}"
 
 
 def _median(values: Sequence[float]) -> float:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What limited each load while it ran, as its run record has it: a sentence a side first, then shares and evidence."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
+from fabtune.measure import verdicts
 from fabtune.model.document import Json
 from fabtune.model.limits import KeptShare, Limits
 from fabtune.model.runrecord import RunRecord, Value
@@ -42,6 +44,12 @@ class _Seen:
     point: str
     step: str
     limits: Limits
+    bytes_per_s: float
+
+    @property
+    def verdict(self) -> str:
+        """The verdict with the rate that tables have."""
+        return words.with_rate(self.limits.verdict, self.limits.bytes_per_s, self.bytes_per_s)
 
     @property
     def limiter(self) -> str:
@@ -58,64 +66,77 @@ def of_limiters(records: Sequence[RunRecord], workload: str) -> list[Answer]:
     labels = dict.fromkeys(one.label for one in records)
     lines: list[tuple[int, str]] = []
     for label in sorted(labels, key=lambda one: one != baseline(labels)):
-        found = _looks([one for one in records if one.label == label])
+        mine = [one for one in records if one.label == label]
+        found, unseen = _looks(mine)
         for way in dict.fromkeys(one.limits.way for one in found):
-            told = _by_limiter([one for one in found if one.limits.way == way])
+            told = _by_limiter([one for one in found if one.limits.way == way], unseen[way])
             lines += [(rank, f"{label or workload}{text}") for rank, text in enumerate(told)]
     if len(lines) > _LINES:
         lines.sort(key=lambda line: line[0])
     return [shortened(_QUESTION, [text for _, text in lines], _LINES, _SECTION)] if lines else []
 
 
-def _looks(records: Sequence[RunRecord]) -> list[_Seen]:
-    """Return what was seen in all runs, each look with its point: one rate stands for no other round trip or size."""
-    steps = [(record, step) for record in records for step in record.steps if step.limits]
-    names = telling_apart(("", step.name, record, step) for record, step in steps)
-    found = []
+def _looks(records: Sequence[RunRecord]) -> tuple[list[_Seen], Mapping[str, Counter[str]]]:
+    """Return what was seen in all runs, and by direction at which points it was not looked how often.
+
+    Each look has its point: one rate stands for no other round trip or size.
+    """
+    steps = [(record, step) for record in records for step in record.steps]
+    names = telling_apart(("", step.name, record, step) for record, step in steps if step.limits)
+    found: list[_Seen] = []
+    unseen: dict[str, Counter[str]] = defaultdict(Counter)
     for record, step in steps:
         mine = point_of(record, step)
-        words = [_in_words(name, mine[name]) for name in names if name in mine]
-        found += [_Seen(", ".join(words), step.name, limits) for limits in step.limits]
-    return found
+        point = ", ".join(_in_words(name, mine[name]) for name in names if name in mine)
+        found += [_Seen(point, step.name, one, verdicts.rate(step, one)) for one in step.limits]
+        ways = step.fio.directions if step.fio and not step.must_fail else ()
+        for way in ways:
+            unseen[way][point] += all(one.way != way for one in step.limits)
+    return found, unseen
 
 
 def _in_words(name: str, value: Value) -> str:
     return f"{value:g} ms" if name == "rtt_ms" else said_setting(name, value)
 
 
-def _by_limiter(found: Sequence[_Seen]) -> list[str]:
+def _by_limiter(found: Sequence[_Seen], unseen: Counter[str]) -> list[str]:
     """Return a sentence for each limiter, the most frequent first, with its point where there are several."""
     alike: dict[str, list[_Seen]] = {}
     for one in found:
         alike.setdefault(one.limiter, []).append(one)
-    return [_sentence(group, found) for group in sorted(alike.values(), key=len, reverse=True)]
+    return [_sentence(group, found, unseen) for group in sorted(alike.values(), key=len, reverse=True)]
 
 
-def _sentence(group: Sequence[_Seen], found: Sequence[_Seen]) -> str:
+def _sentence(group: Sequence[_Seen], found: Sequence[_Seen], unseen: Counter[str]) -> str:
     """Return what is said of the looks that name one limiter: a look in the middle of the first point, then others."""
     points = list(dict.fromkeys(one.point for one in group))
     here, mine = ([one for one in looks if one.point == points[0]] for looks in (found, group))
     disks, steps = (list(dict.fromkeys(names)) for names in zip(*map(_place, here), strict=True))
     middle = _middle(mine)
-    said = f"{middle.step}: {middle.limits.verdict}" if len(steps) > 1 else middle.limits.verdict
+    said = f"{middle.step}: {middle.verdict}" if len(steps) > 1 else middle.verdict
     names = [set(names) for names in zip(*map(_place, mine), strict=True)]
     where = [_listed(disks, names[0], "disks"), _listed(steps, names[1], "steps")]
     place = f" ({'; '.join(filter(None, where))})" if any(where) else ""
-    said += f"; so in {len(mine)} of {len(here)} looks{place}" if len(found) > 1 else ""
-    others = [_at_another(point, group, found) for point in points[1:]]
+    blind = _blind(unseen[points[0]])
+    said += f"; so in {len(mine)} of {len(here)} looks{place}{blind}" if len(found) > 1 or blind else ""
+    others = [_at_another(point, group, found, unseen) for point in points[1:]]
     said += f"; by the same {', '.join(others[:_FEW])}" if others else ""
     said += f"; and at {counted(len(others) - _FEW, 'more point')}" if len(others) > _FEW else ""
     return f", {points[0]}: {said}." if points[0] else f": {said}."
 
 
-def _at_another(point: str, group: Sequence[_Seen], found: Sequence[_Seen]) -> str:
+def _at_another(point: str, group: Sequence[_Seen], found: Sequence[_Seen], unseen: Counter[str]) -> str:
     here, mine = ([one for one in looks if one.point == point] for looks in (found, group))
-    rate = f"{_middle(mine).limits.bytes_per_s / 1e6:.1f} MB/s"
-    return f"at {point}, {rate}, in {len(mine)} of {len(here)} looks"
+    rate = f"{_middle(mine).bytes_per_s / 1e6:.1f} MB/s"
+    return f"at {point}, {rate}, in {len(mine)} of {len(here)} looks{_blind(unseen[point])}"
+
+
+def _blind(unseen: int) -> str:
+    return f", {counted(unseen, 'more run')} {'was' if unseen == 1 else 'were'} not looked at" if unseen else ""
 
 
 def _middle(group: Sequence[_Seen]) -> _Seen:
-    return sorted(group, key=lambda one: one.limits.bytes_per_s)[len(group) // 2]
+    return sorted(group, key=lambda one: one.bytes_per_s)[len(group) // 2]
 
 
 def _place(one: _Seen) -> tuple[str, str]:
@@ -131,13 +152,22 @@ def _listed(names: Sequence[str], mine: Collection[str], kind: str) -> str:
 def sentences(record: RunRecord) -> list[str]:
     """Return the verdicts of one run, with the step's name where it has several."""
     several = len(record.steps) > 1
-    return [f"{step.name}: {one.verdict}" if several else one.verdict for step in record.steps for one in step.limits]
+    told = [(step.name, verdicts.verdict(step, one)) for step in record.steps for one in step.limits]
+    return [f"{name}: {said}" if several else said for name, said in told]
 
 
 def section(records: Sequence[RunRecord]) -> Section | None:
     """Return one row for each share of the time; None where nothing was looked at."""
     rows = [
-        (record.file, step.name, one.way, one.bytes_per_s / 1e6, share.share, words.limiter_name(share), _seen(share))
+        (
+            record.file,
+            step.name,
+            one.way,
+            verdicts.rate(step, one) / 1e6,
+            share.share,
+            words.limiter_name(share),
+            _seen(share),
+        )
         for record in records
         for step in record.steps
         for one in step.limits

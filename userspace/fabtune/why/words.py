@@ -40,6 +40,11 @@ def verdict(one: Judged) -> str:
     return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
 
 
+def with_rate(said: str, before_bytes_per_s: float, bytes_per_s: float) -> str:
+    """Return a verdict with another rate of its disk, which stands before that of a line as large as it."""
+    return said.replace(mb(before_bytes_per_s), mb(bytes_per_s), 1)
+
+
 def moves(one: Judged) -> str:
     """Return what a direction carries, with those of this host's disks that share its line."""
     if one.shared_with:
