@@ -12,6 +12,7 @@ import hosttree
 import pytest
 from kept_looks import kept
 from test_stat import histogram, reading
+from test_tune_planned import with_rtt
 
 from fabtune.autotune import view
 from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep, beside_a_stream, joined_blocks
@@ -212,6 +213,19 @@ def test_only_the_stream_is_left_fewer_requests_and_as_many_as_fill_the_path(mon
     slow = attrs.evolve(stream, rate_bytes_per_s=None, disk=attrs.evolve(stream.disk, elapsed_s=10.0))
     monkeypatch.setattr(View, "filled_bit_per_s", None)
     assert next(wanted_steps(look_at(slow), Aim(LATENCY), Learnt())).estimated
+
+
+@pytest.mark.parametrize(("nearer_ms", "settings"), [(None, ()), (18.0, ()), (1.0, ("share_path=1",))])
+def test_streams_of_several_paths_have_the_farthest_one_s_depth_and_those_of_one_path_that_path_s(
+    nearer_ms: float | None, settings: tuple[str, ...]
+) -> None:
+    """A plan leaves alone the disks of other paths than its own: of several this step's is for all of them."""
+    far, near = full_line("sda"), full_line("sdb")
+    if nearer_ms is not None:
+        near = with_rtt(near, nearer_ms)
+    found = next(wanted_steps(look_at(far, near), Aim(LATENCY), Learnt()))
+    assert found.disks == {"sda", "sdb"} and found.reason.rtt_ms == far.rtt_ms
+    assert found.settings == ("io_size=262144", "streams=2", *settings)
 
 
 def test_rows_of_other_disks_than_the_streams_are_left_alone() -> None:

@@ -94,6 +94,22 @@ def test_a_ping_of_the_san_s_session_is_not_given_a_slow_path_s_patience() -> No
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("path", "mine", "other"),
+    [(NetworkPath(0.0003, 125e6), "sda", "sdb"), (NetworkPath(0.05, 125e6), "sdb", "sda")],
+)
+def test_a_stream_s_queue_is_as_long_as_its_own_path_asks(path: NetworkPath, mine: str, other: str) -> None:
+    """The WAN's disk was left two requests, as are enough for the SAN's."""
+    facts = two_paths()
+    facts.readings = [one for one in facts.readings if one.tunable != "block.queue_depth"]
+    facts.readings += [Reading("block.queue_depth", one, "128") for one in (DISK, WAN_DISK)]
+    found = planned("block.queue_depth", "short-queue", facts, path)
+    assert {name: state for name, (state, _) in found.items()} == {mine: CHANGE, other: REFUSED}
+    assert found[other][1].endswith("--set share_path=1 overrides")
+    both = planned("block.queue_depth", "short-queue", facts, path, share_path=1.0)
+    assert {state for state, _ in both.values()} == {CHANGE}
+
+
 def test_a_window_that_an_administrator_made_larger_stays() -> None:
     found = planned("route.initcwnd", "wan-satellite", two_paths(initcwnd="400"))
     assert found[WAN_ROUTE.label] == (KEPT, "")

@@ -11,6 +11,7 @@ from fabtune.autotune.learnt import OVERFLOW, SPARE, WASTED, Learnt
 from fabtune.autotune.shown_line import shown_line
 from fabtune.autotune.view import View
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
+from fabtune.model.one_path import alike
 from fabtune.tune.lift import Limited, Reason, profile_for
 from fabtune.why.judging import Judged, Share
 from fabtune.why.limiters.congestion import CONGESTION, LOSS, SLOW_START
@@ -334,7 +335,10 @@ def _fewer_under_way(now: View, aim: Aim) -> Iterator[Wanted]:
             QUEUED_REQUESTS, 1.0, "requests that queue for the line", lifts=("block.queue_depth",), ends=(INITIATOR,),
             profile=_SHORT_QUEUE,
         )  # fmt: skip
-        settings = (f"io_size={size:.0f}", f"streams={len(long)}")
+        mine = [one for one in now.seen if one.device in long]
         # One value for all of them: the farthest must not run dry.
-        rtt_ms = max((one.rtt_ms for one in now.seen if one.device in long and one.rtt_ms), default=None)
+        rtt_ms = max((one.rtt_ms for one in mine if one.rtt_ms), default=None)
+        apart = any(one.rtt_ms and rtt_ms and not alike(one.rtt_ms, rtt_ms) for one in mine)
+        shared = ("share_path=1",) if apart else ()
+        settings = (f"io_size={size:.0f}", f"streams={len(long)}", *shared)
         yield Wanted(Reason(_SHORT_QUEUE, rate, (), (share,), rtt_ms=rtt_ms), known is None, settings, long)
