@@ -89,13 +89,14 @@ def table(
     for line in zip_longest(*(headers[index].split("\n") for index in shown), fillvalue=""):
         _print_line(line, shown, headers, widths, right)
     _print_line(["-" * widths[index] for index in shown], shown, headers, widths, right)
-    for row, more in zip_longest(cells, details, fillvalue=()):
+    for number, row in enumerate(cells):
         beside = [_wrap(row[index], widths[index]) if index == column else [row[index]] for index in shown]
         for parts in zip_longest(*beside, fillvalue=""):
             _print_line(parts, shown, headers, widths, right)
         left_over = [index for index in below if index != column and row[index].strip("-–")]
         titles = [headers[index].replace("\n", " ") for index in left_over]
         named = [f"{title}: {row[index]}".removeprefix(": ") for title, index in zip(titles, left_over, strict=True)]
+        more = details[number] if details else ()
         for text in filter(None, ["; ".join(named), row[column] if column in below else "", *more]):
             text_below(text)
 
