@@ -336,6 +336,16 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
             "Round trip that a profile in force was planned for.",
             _of_paths(lambda path: path.planned_rtt_s),
         ),
+        (
+            "fabtune_guard_path_rate_moved",
+            "1 where less arrives while a queue stands than was carried before.",
+            _of_paths(lambda path: int(path.rate_moved)),
+        ),
+        (
+            "fabtune_guard_path_at_pace",
+            "1 where a connection has sent at its own pace for minutes: the line may carry more.",
+            _of_paths(lambda path: int(path.at_pace)),
+        ),
         ("fabtune_module_info", "Always 1: the module's version and clock, tracepoints that it lacks.", _module_info),
         ("fabtune_module_enabled", "1 while the module's probes are attached.", _of_module("enabled")),
         ("fabtune_module_scsi_attached", "1 while all SCSI tracepoints are attached.", _of_module("scsi")),

@@ -45,3 +45,8 @@ def has_moved(before_ms: float, now_ms: float) -> bool:
     """Tell whether one round trip is another one than before."""
     most, least = max(before_ms, now_ms), min(before_ms, now_ms)
     return most - least > _SLACK_MS and most > least * _MOVED
+
+
+def is_longer(before_ms: float, now_ms: float) -> bool:
+    """Tell whether it is another one than before, and longer."""
+    return now_ms > before_ms and has_moved(before_ms, now_ms)

@@ -7,6 +7,7 @@ What somebody else has set stays his.
 """
 
 import contextlib
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from fabtune.export import kept, verified
 from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
+from fabtune.guard.least import kept_s
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
@@ -43,6 +45,12 @@ _MOST_FOLLOWED, _IN_S = 12, 3600.0
 _MOST_HEALED, _IN_A_DAY_S = 12, 24 * 3600.0
 # Values need so long until they are felt.
 _REST_S = 10.0
+
+_TUNE = "`fabtune tune` tells"
+_UNSURE = (
+    "; less arrives, and TCP's least of minutes is as planned: a longer path, or the queue of a slower line or of "
+    "others' traffic, cannot be told apart yet"
+)
 
 # Profile, roles and network namespace of an apply.
 Key = tuple[str, tuple[str, ...], str]
@@ -93,7 +101,8 @@ class Guard:
     @property
     def uneasy(self) -> bool:
         """Whether something is not as applied now."""
-        return bool(self._drifts) or any(one.told_ms is not None for one in self._paths.values())
+        moved = any(one.told_ms is not None or one.rate.moved for one in self._paths.values())
+        return bool(self._drifts) or moved
 
     def look(self, progress: Callable[[str], None]) -> list[Told]:
         """Look once.  Raises FabtuneError where the journal cannot be read."""
@@ -232,16 +241,22 @@ class Guard:
             # Profile, roles, network namespace.
             others = [one for other, one in self._paths.items() if other != key and other[2] == key[2]]
             # None at all tells as much: what is gone has no round trip any more.
-            path.look(path.mine(found.get(key, []), others), applied.header.rate_bit_per_s)
+            least_kept_s = kept_s(applied.header.netns) if key in found else math.inf
+            path.look(path.mine(found.get(key, []), others), applied.header.rate_bit_per_s, least_kept_s)
             yield from self._judged(applied, path, progress)
+            yield from _of_rate(applied, path)
 
     def _path_of(self, key: Key, applied: Transaction) -> SeenPath:
         """Return what was seen of the path that `applied` was planned for, begun anew where it is another plan."""
         rtt_ms = applied.header.rtt_ms
         assert rtt_ms is not None
-        path = self._paths.get(key) or SeenPath(rtt_ms)
+        path = self._paths.get(key) or SeenPath(rtt_ms, root=applied.root)
+        followed = path.root == applied.root
         if path.planned_ms != rtt_ms:
-            path.plan_for(rtt_ms)
+            path.plan_for(rtt_ms, followed=followed)
+        if not followed:
+            path.root = applied.root
+            path.rate.begin_anew()
         return path
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
@@ -261,7 +276,8 @@ class Guard:
         if not _alike(path.told_ms, moved_ms):
             path.told_ms = moved_ms
             planned = f"its values were planned for {path.planned_ms:.1f} ms"
-            yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}")
+            unsure = _UNSURE if path.unsure else ""
+            yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}{unsure}")
         if self.heal:
             yield from self._follow(applied, path, moved_ms, progress)
 
@@ -301,11 +317,42 @@ class Guard:
         yield Told("followed", NOTICE, f"{name} for {rtt_ms:.1f} ms, transaction {result.transaction}: {rows}")
 
     def _watched(self) -> list[WatchedPath]:
+        now_s = time.monotonic()
         return [
-            WatchedPath(profile, " and ".join(roles), netns, path.planned_ms / 1e3, now_ms / 1e3)
+            WatchedPath(
+                profile,
+                " and ".join(roles),
+                netns,
+                path.planned_ms / 1e3,
+                now_ms / 1e3,
+                rate_moved=path.rate.moved,
+                at_pace=path.at_pace.longest(now_s) is not None,
+            )
             for (profile, roles, netns), path in self._paths.items()
             if (now_ms := path.now_ms) is not None
         ]
+
+
+def _of_rate(applied: Transaction, path: SeenPath) -> Iterator[Told]:
+    """Yield what is told of what its load moves.  Nothing is written: no counter shows what a line would carry."""
+    now_s, rate, name = time.monotonic(), path.rate, _name(applied)
+    slower, told = rate.slower, rate.told
+    if told and not path.trips:
+        rate.told = None
+        yield Told("rate-back", NOTICE, f"{name}: none of its connections is seen any more")
+    elif told and rate.back:
+        rate.told = None
+        text = f"{rate.bytes_per_s / 1e6:.1f} MB/s arrive and no queue stands, or as much as before"
+        yield Told("rate-back", NOTICE, f"{name}: {text}")
+    elif slower and (slower.sure and not told.sure if told else now_s - rate.told_at_s >= _PASSED_S):
+        rate.told, rate.told_at_s = slower, now_s
+        yield Told("rate-moved", WARNING, f"{name}: {slower.text}")
+    pace, for_s = path.at_pace.longest(now_s) or (0, 0.0)
+    # What a NIC tells of its speed is no pace that a line could be faster than.
+    if pace and pace not in path.at_pace.told and not applied.header.rate_by_nic:
+        path.at_pace.told.add(pace)
+        text = f"at its pace of {pace / 1e6:.1f} MB/s for {for_s / 60:.0f} minutes, with no queue and no loss"
+        yield Told("at-pace", NOTICE, f"{name}: a connection sends {text}: the line may carry more; {_TUNE}")
 
 
 def _value(row: Row) -> str:
