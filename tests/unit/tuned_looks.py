@@ -71,6 +71,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(wanted, "_rate_to_plan_for", lambda *_: None)
         monkeypatch.setattr(wanted, "profile_for", lambda *_: "wan")
         monkeypatch.setattr(wanted, "_disks", lambda *_: ())
+        monkeypatch.setattr(wanted, "_as_counted", lambda *_: ())
         monkeypatch.setattr(View, "one_way", lambda *_: None)
         monkeypatch.setattr(View, "lossy", property(lambda self: self.main.first.limiter == "loss"))
         monkeypatch.setattr(wanted, "_beside", lambda *_: [])

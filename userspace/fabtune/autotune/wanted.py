@@ -28,7 +28,7 @@ _MOST_GAIN = 100
 QUEUED_REQUESTS, PATH_QUEUE = "queued-requests", "path-queue"
 TOLD_PACE, PROBING = "told-pace", "probing"
 _AS_SHOWN = "wire_overhead=0"
-# Of the rate that a line showed, headers included.  TCP paces payload: that is 1.04 of what the line carries of it.
+# Of the rate that a line showed, headers included.
 _BELOW = 0.995
 # Less of a line is not worth another congestion control.
 _WORTH = 0.02
@@ -223,7 +223,7 @@ def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
     lifts = (*_PACING, _CONGCTL)
     share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
     reason = _reason(_CLEAN, _BELOW * line_bit_per_s, (share,), _disks(now, lambda way: [share]))
-    return Wanted(reason, settings=(_AS_SHOWN,), spares=True, needs=_CONGCTL)
+    return Wanted(reason, settings=(_AS_SHOWN, *_as_counted(now)), spares=True, needs=_CONGCTL)
 
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
@@ -238,7 +238,8 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
         # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
         below = 1.0 if now.shown and now.shown.probed else _BELOW
         # The rate of a line as payload showed it, with headers: what Linux does not count of a packet is not in it.
-        yield Wanted(_reason(_WAN, below * rate, shares, whose), settings=(_AS_SHOWN,), spares=True)
+        settings = (_AS_SHOWN, *_as_counted(now))
+        yield Wanted(_reason(_WAN, below * rate, shares, whose), settings=settings, spares=True)
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:
@@ -301,7 +302,14 @@ def _shorter_queues(now: View, aim: Aim, tried: Collection[str]) -> Iterator[Wan
         # What is told of a line holds for a connection that is busy alone; these were seen to fill it together.
         busy = max(1, now.connections(_streams(now, aim)))
         shown = () if now.rate_bit_per_s else (_AS_SHOWN, f"busy_sessions={busy}")
-        yield Wanted(_reason(_WAN, rate, (share,), _disks(now, lambda _: [share])), settings=shown)
+        settings = (*shown, *_as_counted(now))
+        yield Wanted(_reason(_WAN, rate, (share,), _disks(now, lambda _: [share])), settings=settings)
+
+
+def _as_counted(now: View) -> tuple[str, str]:
+    """Return what makes a pace the same share of the line where TCP counts payload and where fq counts packets."""
+    payload = max(one.mss_bytes for one in now.seen)
+    return f"packet={now.on_the_wire(payload) / 8:.0f}", f"payload={payload}"
 
 
 def _streams(now: View, aim: Aim) -> frozenset[str]:

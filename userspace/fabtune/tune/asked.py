@@ -176,7 +176,7 @@ def _variables(seen: Observation) -> dict[str, float]:
         "memory": float(page * os.sysconf("SC_PHYS_PAGES")), "cpus": float(os.cpu_count() or 1), "page": float(page),
         "sessions": 1.0, "mtu": float(seen.initiator.nic.mtu_bytes if seen.initiator.nic else 1500), "estimated": 0.0,
         # Paced by its connection or by fq, the session is the same to the model.
-        "by_connection": 1.0,
+        "by_connection": 1.0, "headers": float(seen.header_bytes),
     }  # fmt: skip
     if seen.rtt_ms is not None:
         known["rtt"] = seen.rtt_ms / 1e3

@@ -15,7 +15,7 @@ from fabtune.host import targets
 from fabtune.model import formula
 from fabtune.model.device import Device
 from fabtune.model.document import Json
-from fabtune.model.path import NetworkPath
+from fabtune.model.path import NetworkPath, header_bytes
 from fabtune.tune.path_choice import what_is_missing
 
 # What a row is: to be written, right already, better already, not possible here, not readable,
@@ -131,6 +131,7 @@ def make_plan(
         "page": float(facts.host.page_bytes),
         "sessions": float(facts.session_count),
         "mtu": float(path.mtu if path else 1500),
+        "headers": float(path.header_bytes if path else header_bytes("")),
         "by_connection": float(_by_connection(facts)),
     }
     if path:
