@@ -129,7 +129,7 @@ Make = Callable[[list[View | BaseException]], Climber]
 
 @pytest.fixture(autouse=True)
 def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views without observations know neither round trip nor rate."""
+    """Views without observations know neither round trip nor rate, nor whose sessions are of one stripe."""
     for name in (
         "rtt_ms",
         "rate_bit_per_s",
@@ -142,6 +142,7 @@ def no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sawtooth", "nearly_full", "overfills", "floods", "lossy_line"):
         monkeypatch.setattr(View, name, False)
     monkeypatch.setattr(View, "paced", ())
+    monkeypatch.setattr(wanted, "_divided", lambda _: ())
     monkeypatch.setattr(View, "loses_little", lambda self, way: False)
     monkeypatch.setattr(View, "began_with_losses", lambda self, way: False)
 

@@ -223,7 +223,7 @@ def _without_probing(now: View, line_bit_per_s: float) -> Wanted:
     lifts = (*_PACING, _CONGCTL)
     share = Share(PROBING, 1.0, "a congestion control that probes", lifts=lifts, ends=(sender,), profile=_CLEAN)
     reason = _reason(_CLEAN, _BELOW * line_bit_per_s, (share,), _disks(now, lambda way: [share]))
-    return Wanted(reason, settings=(_AS_SHOWN, *_as_counted(now)), spares=True, needs=_CONGCTL)
+    return Wanted(reason, settings=(_AS_SHOWN, *_as_counted(now), *_divided(now)), spares=True, needs=_CONGCTL)
 
 
 def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> Iterator[Wanted]:
@@ -238,8 +238,20 @@ def _against_overflow(now: View, tried: Collection[str], rate: float | None) -> 
         # What probes takes no loss for congestion, and gives away some percent of its pace by itself.
         below = 1.0 if now.shown and now.shown.probed else _BELOW
         # The rate of a line as payload showed it, with headers: what Linux does not count of a packet is not in it.
-        settings = (_AS_SHOWN, *_as_counted(now))
+        settings = (_AS_SHOWN, *_as_counted(now), *_divided(now))
         yield Wanted(_reason(_WAN, below * rate, shares, whose), settings=settings, spares=True)
+
+
+def _divided(now: View) -> tuple[str, ...]:
+    """Tell both ends among how many sessions a line is divided that these showed, where they are always busy together.
+
+    A target does not see what is built on its disks; what some of the sessions had of a line is not divided again.
+    """
+    together = min(one.session.striped for one in now.seen)
+    if together == 1:
+        return ()
+    every = now.connections({one.device for one in now.seen})
+    return (f"busy_sessions={together if every >= together else 1}",)
 
 
 def _without_pace(now: View, paced: Sequence[Judged]) -> Iterator[Wanted]:

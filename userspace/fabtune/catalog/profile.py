@@ -18,7 +18,7 @@ from fabtune.model import formula, typed
 FORMS = ("value", "at_least", "at_most")
 # What a formula may use besides the profile's own parameters: the path, then the host.
 PATH_VARIABLES = ("rtt", "rate", "bdp", "estimated")
-HOST_VARIABLES = ("mtu", "headers", "memory", "cpus", "sessions", "page", "by_connection")
+HOST_VARIABLES = ("mtu", "headers", "memory", "cpus", "sessions", "striped", "page", "by_connection")
 WORDS = ("max", "auto", "default")
 # The scopes of which each device belongs to certain sessions, and so to a path.
 OF_A_PATH = ("route", "record", "session", "block")

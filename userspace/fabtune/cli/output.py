@@ -112,7 +112,7 @@ def show_plan(plan: Plan, told: PlanTold, as_json: bool, everything: bool) -> No
     paragraph(f"profile {plan.profile} for {' and '.join(plan.roles)}: {path}")
     for sentence in told.elsewhere:
         paragraph(sentence)
-    if sized := sizing.in_words(plan):
+    for sized in filter(None, (sizing.in_words(plan), sizing.division_in_words(plan))):
         paragraph(sized)
     show_rows([row for row in rows if everything or row.state in (CHANGE, NO_DEVICE, UNREADABLE, REFUSED)])
     counts = {words: sum(row.state == state for row in plan.rows) for state, words in _STATE_WORDS.items()}

@@ -11,6 +11,7 @@ from fabtune.catalog.tunable import Tunable
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts import devices
 from fabtune.facts.host_snapshot import HostSnapshot
+from fabtune.facts.striped import striped
 from fabtune.host import srp, targets, tree
 from fabtune.host.nics import Nic
 from fabtune.host.owners import Owner, owners
@@ -67,6 +68,8 @@ class Facts:
     congestion_controls: list[str] = field(default_factory=list)
     # Portals' addresses that are not in this network namespace, with the names of those that have them.
     elsewhere: dict[str, list[str]] = field(default_factory=dict)
+    # Sessions that share a line whenever any one of them is busy, 1 where one may be busy by itself.
+    striped: int = 1
 
     def __post_init__(self) -> None:
         self._ordered: list[Reading] = []
@@ -158,5 +161,7 @@ def collect(tunables: Iterable[Tunable], netns: str = "") -> Facts:
         if tunable.scope not in found:
             found[tunable.scope] = _devices(tunable.scope, around)
         readings += [read(tunable, device) for device in found[tunable.scope]]
-    host, elsewhere = this_host(), around.elsewhere
-    return Facts(host, netns, around.sessions, around.sockets, around.nics, readings, elsewhere=elsewhere)
+    return Facts(
+        this_host(), netns, around.sessions, around.sockets, around.nics, readings, elsewhere=around.elsewhere,
+        striped=striped(around.sessions, around.sockets),
+    )  # fmt: skip

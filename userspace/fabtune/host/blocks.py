@@ -106,12 +106,12 @@ def heads_of(disks: Collection[str]) -> dict[str, list[str]]:
     # From above: a thousand disks may have no more than a few devices on them.
     for holder in tree.names(tree.SYS / "block"):
         for slave in () if holder in found else slaves(holder):
-            for name in {slave, *_disk_of(slave)} & found.keys():
+            for name in {slave, *disk_with(slave)} & found.keys():
                 found[name].add(holder)
     return {name: sorted(above) for name, above in found.items()}
 
 
-def _disk_of(block: str) -> list[str]:
+def disk_with(block: str) -> list[str]:
     """Return the disk that `block` is a partition of, nothing if it is none."""
     place = directory(block)
     return [place.resolve().parent.name] if (place / "partition").exists() else []
@@ -141,7 +141,7 @@ def carrying(nodes: Iterable[Node]) -> set[str]:
         name = left.pop()
         if name not in found:
             found.add(name)
-            left += slaves(name) + _disk_of(name)
+            left += slaves(name) + disk_with(name)
     return found
 
 
@@ -149,7 +149,7 @@ def waits_with(block: str, away: Callable[[str], bool]) -> bool:
     """Tell whether requests of `block` wait where those of disks that are `away` do; a multipath needs one path."""
     if away(block):
         return True
-    below = [waits_with(name, away) for name in slaves(block) + _disk_of(block)]
+    below = [waits_with(name, away) for name in slaves(block) + disk_with(block)]
     return all(below) and bool(below) if is_multipath(block) else any(below)
 
 

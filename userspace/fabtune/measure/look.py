@@ -246,6 +246,7 @@ class Look:
             initiator=(tree.read_text(session.directory / "initiatorname") or "").strip(),
             tpg=f"tpgt_{group}" if (group := tree.read_text(session.directory / "tpgt")) else "",
             interface=session.interface,
+            striped=one.striped,
         )
 
     def _login(self, login: SrpLogin, multipath: str) -> SessionSeen:

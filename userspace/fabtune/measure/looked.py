@@ -7,6 +7,7 @@ from pathlib import Path
 import attrs
 
 from fabtune.errors import InputError
+from fabtune.facts.striped import striped
 from fabtune.host import blocks, srp
 from fabtune.host.sessions import Connections, Session, live_sessions
 from fabtune.host.sockets import TcpSocket
@@ -25,6 +26,8 @@ class Looked:
     multipath: str = ""
     # Why none of the connections that lead to its portal is taken for the session's, '' where none does.
     why_no_socket: str = ""
+    # Sessions of this host that share a line whenever any one of them is busy.
+    striped: int = 1
 
     @property
     def bearer(self) -> str:
@@ -46,13 +49,13 @@ def chosen(names: Sequence[str], found: Sequence[TcpSocket]) -> list[Looked]:
     if not wanted:
         raise InputError("the sessions of this host have no disks yet")
     heads = blocks.heads_of(wanted)
-    ends = Connections(found, live)
+    ends, together = Connections(found, live), striped(live, found)
 
     def looked(disk: str) -> Looked:
         one, above = by_disk[disk], ", ".join(heads[disk])
         if not isinstance(one, Session):
             return Looked(disk, one, None, above)
-        return Looked(disk, one, ends.of(one), above, ends.why_none(one))
+        return Looked(disk, one, ends.of(one), above, ends.why_none(one), together)
 
     return [looked(disk) for disk in wanted]
 

@@ -249,7 +249,8 @@ class SessionSeen:
 
     `window_bytes` is what its record locks its buffers to, 0 for autotuning, None where no record is readable;
     `disks` are all its disks, `connections` how many it has, `multipath` what is built on the disk, `tpg` the target
-    portal group (``tpgt_1``), '' where it is not told; `interface` is open-iscsi's, '' of an older fabtune.  An SRP
+    portal group (``tpgt_1``), '' where it is not told; `interface` is open-iscsi's, '' of an older fabtune; `striped`
+    says how many sessions of its host share a line whenever any is busy, 1 where one may be busy by itself.  An SRP
     login has no `initiator` but the GIDs of both ports, `target_gid` '' where it was made by address.
     """
 
@@ -272,6 +273,7 @@ class SessionSeen:
     interface: str = ""
     gid: str = ""
     target_gid: str = ""
+    striped: int = 1
 
     @property
     def is_up(self) -> bool:

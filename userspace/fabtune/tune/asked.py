@@ -174,7 +174,8 @@ def _variables(seen: Observation) -> dict[str, float]:
     known = {
         # The target's memory is not told: the profile's limits by it are taken from this host's.
         "memory": float(page * os.sysconf("SC_PHYS_PAGES")), "cpus": float(os.cpu_count() or 1), "page": float(page),
-        "sessions": 1.0, "mtu": float(seen.initiator.nic.mtu_bytes if seen.initiator.nic else 1500), "estimated": 0.0,
+        "sessions": 1.0, "striped": 1.0, "estimated": 0.0,
+        "mtu": float(seen.initiator.nic.mtu_bytes if seen.initiator.nic else 1500),
         # Paced by its connection or by fq, the session is the same to the model.
         "by_connection": 1.0, "headers": float(seen.header_bytes),
     }  # fmt: skip

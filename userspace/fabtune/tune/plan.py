@@ -15,6 +15,7 @@ from fabtune.host import targets
 from fabtune.model import formula
 from fabtune.model.device import Device
 from fabtune.model.document import Json
+from fabtune.model.observation import INITIATOR
 from fabtune.model.path import NetworkPath, header_bytes
 from fabtune.tune.path_choice import what_is_missing
 
@@ -133,6 +134,8 @@ def make_plan(
         "mtu": float(path.mtu if path else 1500),
         "headers": float(path.header_bytes if path else header_bytes("")),
         "by_connection": float(_by_connection(facts)),
+        # A target does not see what its initiators build on its disks.
+        "striped": float(facts.striped if roles == (INITIATOR,) else 1),
     }
     if path:
         variables |= {"rtt": path.rtt_s, "rate": path.rate_bytes_per_s, "bdp": path.bdp_bytes}

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Which request a plan's queue was sized for, and what another size would need, in words."""
+"""Which request a plan's queue was sized for and among how many sessions it divides the line, in words."""
 
 import math
 
+from fabtune.model.observation import INITIATOR
 from fabtune.tune.plan import Plan
 
 _SMALL_BYTES, _LARGE_BYTES = 4096, 1 << 20
@@ -29,6 +30,21 @@ def in_words(plan: Plan) -> str:
         if queue < _LARGEST_QUEUE:
             text += ": --set io_size=4KiB"
     return text
+
+
+def division_in_words(plan: Plan) -> str:
+    """Return among how many sessions the plan divides the line, and how to tell otherwise; '' where it does not."""
+    sessions = plan.parameters.get("busy_sessions", 1)
+    if sessions <= 1:
+        return ""
+    text = (
+        f"{sessions:g} sessions are always busy together on one line: each is paced at 1/{sessions:g} of its rate, "
+        "also while others are idle"
+    )
+    if plan.roles != (INITIATOR,):
+        return text
+    told = f"tell the target the same (--set busy_sessions={sessions:g})"
+    return f"{text}; {told}; --set busy_sessions=1 gives each all of it, as requests that come one at a time need"
 
 
 def _lacking(queue: float, io_bytes: float, bdp: float) -> str:
