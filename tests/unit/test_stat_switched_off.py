@@ -15,7 +15,7 @@ from fabtune.export import gather
 from fabtune.host import tree
 from fabtune.measure import disk_look, request_times, watch
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
-from fabtune.stat import Snapshot, parse
+from fabtune.stat import Snapshot, Waiting, parse
 from fabtune.stat.stuck import parse_stuck
 
 _READ = "100 0 8000 50 0 0 0 0 0 0 0 0 0 0 0 0 0\n", "10100 0 20488000 90050 0 0 0 0 32 0 0 0 0 0 0 0 0\n"
@@ -34,6 +34,8 @@ def switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (fabtune.cli.stat, watch, gather, disk_look, request_times):
         monkeypatch.setattr(module, "snapshot", off)
     monkeypatch.setattr(watch, "LOADED", tmp_path)
+    # Whatever waits on the computer that the tests run on.
+    monkeypatch.setattr(fabtune.cli.stat, "unsent", lambda *asked: Waiting())
 
 
 def test_an_empty_list_is_no_word_of_what_is_under_way(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from fabtune.cli import console
 from fabtune.cli.arguments import first_given
-from fabtune.errors import ExitCode, InputError
+from fabtune.errors import ExitCode, FabtuneError, InputError
 from fabtune.stat import (
     Interval,
     Snapshot,
@@ -27,6 +28,7 @@ from fabtune.stat import (
     target_diff,
     target_snapshot,
     text_snapshot,
+    unsent,
     with_around,
 )
 
@@ -121,10 +123,18 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
 
 
 def run_stuck(args: argparse.Namespace) -> int:
-    """List the requests that have been under way for too long."""
-    from fabtune.cli import stat_output
+    """List the requests that have been under way for too long, and those that have waited for as long to be sent."""
+    from fabtune.cli import stat_output, waiting_output
 
-    found: StuckList = stuck()
-    latest = snapshot()
-    stat_output.print_stuck(found, latest, as_json=args.json)
+    try:
+        found: StuckList = stuck()
+        latest = snapshot()
+    except FabtuneError as error:
+        # A host that hangs may load no module any more.
+        if (waits := unsent()).requests and args.json:
+            console.show_beside(error, waiting_output.alone_json(waits))
+        elif waits.requests:
+            waiting_output.print_waiting(waits)
+        raise
+    stat_output.print_stuck(found, latest, unsent(found.threshold_ns, found.requests), as_json=args.json)
     return ExitCode.DONE if latest.counting else ExitCode.CANNOT_TELL

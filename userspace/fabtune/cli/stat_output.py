@@ -10,6 +10,7 @@ from fabtune.cli.percentiles import PERCENTS, in_ms, of_histogram, three_digits,
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
 from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_unseen
+from fabtune.cli.waiting_output import NOTHING_WAITS, in_s, print_waiting, waiting_json
 from fabtune.stat import (
     CountedDevice,
     DeviceInterval,
@@ -19,6 +20,7 @@ from fabtune.stat import (
     Snapshot,
     StuckList,
     StuckRequest,
+    Waiting,
     endpoint,
     head_above,
     host_loads,
@@ -285,8 +287,10 @@ def _name(one: StuckRequest, devices: Mapping[int, CountedDevice]) -> str:
     return label(devices[one.id]) if one.id in devices else one.disk
 
 
-def print_stuck(found: StuckList, latest: Snapshot, *, as_json: bool) -> None:
-    """Print the requests that have been under way for too long, oldest first."""
+def print_stuck(
+    found: StuckList, latest: Snapshot, waits: Waiting = NOTHING_WAITS, *, as_json: bool
+) -> None:  # fmt: skip
+    """Print the requests that have been under way for too long, oldest first, and those that wait to be sent."""
     devices = {device.id: device for device in latest.devices}
     if as_json:
         print_json({
@@ -301,17 +305,22 @@ def print_stuck(found: StuckList, latest: Snapshot, *, as_json: bool) -> None:
                 }
                 for one in found.requests
             ],
+            **waiting_json(waits),
         })  # fmt: skip
         return
     if not latest.counting:
         paragraph(f"{NOTHING_COUNTED} What is under way is not known.")
-        return
-    if not found.requests:
+    elif found.requests:
+        _print_requests(found, devices)
+    elif not waits.requests:
         print(f"no request is older than {found.threshold_ns / 1e9:g} s")
-        return
+    print_waiting(waits)
+
+
+def _print_requests(found: StuckList, devices: Mapping[int, CountedDevice]) -> None:
     rows = [
         (
-            "unknown" if one.age_ns is None else f"{one.age_ns / 1e9:.1f}", one.disk, one.op, str(one.sector),
+            in_s(one.age_ns), one.disk, one.op, str(one.sector),
             str(one.bytes), one.state.replace("_", " "),
             f"{one.issue_age_ns / 1e9:.1f}", str(one.sent_back), _path(devices[one.id]) if one.id in devices else "",
         )

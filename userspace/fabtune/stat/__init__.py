@@ -31,12 +31,13 @@ from fabtune.stat.snapshot import NOT_COUNTING, CountedDevice, Op, Snapshot, loa
 from fabtune.stat.stack import head_above, head_of
 from fabtune.stat.stuck import StuckList, StuckRequest, stuck
 from fabtune.stat.surroundings import nr_requests, with_around
+from fabtune.stat.unsent import Waiting, WaitingRequest, unsent
 
 __all__ = [
-    "NOT_COUNTING", "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval",
-    "LunInterval", "Op", "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList",
-    "StuckRequest", "TargetInterval", "TargetSnapshot", "diff", "endpoint", "head_above", "head_of", "host_loads",
-    "kernel_names", "load", "load_target", "nr_requests", "parse", "parse_target", "parse_typed",
+    "NOT_COUNTING", "CountedDevice", "DeviceInterval", "Endpoint", "Histogram", "HostLoad", "Interval", "LunInterval",
+    "Op", "Percentile", "ServedLun", "ServedOp", "SlowList", "SlowRequest", "Snapshot", "StuckList", "StuckRequest",
+    "TargetInterval", "TargetSnapshot", "Waiting", "WaitingRequest", "diff", "endpoint", "head_above", "head_of",
+    "host_loads", "kernel_names", "load", "load_target", "nr_requests", "parse", "parse_target", "parse_typed",
     "served_since_seen", "since_seen", "slowest", "snapshot", "stuck", "target_diff", "target_snapshot",
-    "text_snapshot", "with_around", "with_paths",
+    "text_snapshot", "unsent", "with_around", "with_paths",
 ]  # fmt: skip
