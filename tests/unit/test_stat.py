@@ -305,12 +305,41 @@ def test_luns_that_share_a_hosts_commands_are_summed_up(tmp_path: Path) -> None:
     assert load.full == (load.mean_depth >= 1.8)
     torn = since_seen(parse(first + lun.replace("at_limit_ns=0", "at_limit_ns=0 torn=1")))
     assert host_loads(torn.devices, tmp_path) == []
-    # Each of several hardware queues may take as many: 200 of 128 were in flight.
-    (directory / "nr_hw_queues").write_text("4\n")
-    assert host_loads(found.devices, tmp_path) == []
     (directory / "nr_hw_queues").write_text("1\n")
     assert len(host_loads(found.devices, tmp_path)) == 1
     assert host_loads(found.devices, tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "capacity"),
+    [
+        ("alloc_policy=FIFO SHOULD_MERGE|TAG_QUEUE_SHARED", 8),
+        ("TAG_QUEUE_SHARED|TAG_HCTX_SHARED", 2),
+        (None, None),
+    ],
+)
+def test_a_host_with_several_queues_takes_as_many_as_each_of_them_or_all_together(
+    flags: str | None, capacity: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Four full queues were no host at all."""
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    place = tmp_path / "class/scsi_host/host2"
+    place.mkdir(parents=True)
+    (place / "can_queue").write_text("2\n")
+    (place / "nr_hw_queues").write_text("4\n")
+    if flags is not None:
+        queue = tmp_path / "kernel/debug/block/sda/hctx0"
+        queue.mkdir(parents=True)
+        (queue / "flags").write_text(f"{flags}\n")
+    text = parse(reading([1000], depth_ns=7_800_000_000))
+    found = since_seen(text)
+    (load,) = host_loads(found.devices)
+    assert (load.can_queue, load.full) == (capacity, capacity is not None)
+    stat_output.print_table(found, found.devices, text)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert (f"{load.mean_depth:.1f} of its {capacity} commands" in shown) is (capacity is not None)
+    assert ("how many host2 takes is not known" in shown) is (capacity is None)
 
 
 def test_a_name_that_two_disks_have_had_is_the_later_ones() -> None:

@@ -80,6 +80,11 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
                 f"host{load.host}: on average {load.mean_depth:.1f} of its {load.can_queue} commands in flight: its "
                 "LUNs wait for one another (iSCSI: cmds_max)"
             )
+        elif load.can_queue is None and load.mean_depth:
+            paragraph(
+                f"how many host{load.host} takes is not known ({load.mean_depth:.1f} in flight on average): its "
+                "hardware queues may share their commands, which debugfs does not tell here"
+            )
     paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
 
 
