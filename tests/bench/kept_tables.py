@@ -96,7 +96,7 @@ def gains(points: Sequence[Point]) -> str:
         limit = bound([one for one in (wan, base) if one])
         rows.append((
             f"{rtt:g}", op, told(base), told(wan), limit, f"{wan['fraction_of_bound']:.1%}",
-            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{middle(wan, 'p50_ms')} / {middle(wan, 'p99_ms')}",
+            told(wan, "gain") + "x", str(wan.get("verdict", "–")), f"{told(wan, 'p50_ms')} / {told(wan, 'p99_ms')}",
         ))  # fmt: skip
     return table(titles, rows)
 

@@ -205,6 +205,8 @@ def test_a_row_s_bound_is_that_of_all_its_points_or_says_of_whom_it_is_not(figur
     assert tables.profiles(of_lio).endswith("| 82.1 (`untouched` writes 41.5) |\n")
     assert tables.over("rtt_ms")(of_lio).endswith("| 82.1 (`untouched` writes 41.5) |\n")
     assert "| 82.1 | 10.0% |" in tables.gains(of_lio) and "| 82.1 (`untouched` 41.5) | 10.0% |" in tables.gains(of_lio)
+    timed = [one | {"p50_ms": 69.2, "p50_ms_low": 67.1, "p50_ms_high": 71.4, "p99_ms": 73.4} for one in of_lio]
+    assert tables.gains(timed).endswith("| 69.2 (67.1..71.4) / 73.4 |\n")
     # What looks the same in the table is the same.
     alike = points(*((*one, 82.09 if one[2] == "read" else 82.11) for one in every))
     assert tables.kinds(alike).endswith("| 82.1 |\n")

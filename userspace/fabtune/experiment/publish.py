@@ -19,7 +19,7 @@ from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
 from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, number_of_runs
 from fabtune.report import answers, demo, figure, results_pages, suite
-from fabtune.report.table import Cell, Column, Table, decimals, times
+from fabtune.report.table import Cell, Column, Table, decimals, significant, times
 
 _FLEET = (
     Column("profile", "profile"),
@@ -30,8 +30,8 @@ _FLEET = (
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
     Column("gain", "gain", "", times),
     Column("verdict", "verdict"),
-    Column("p50", "p50_ms", "ms", decimals(2)),
-    Column("p99", "p99_ms", "ms", decimals(2)),
+    Column("p50", "p50_ms", "ms", significant(3)),
+    Column("p99", "p99_ms", "ms", significant(3)),
     Column("begun late", "begun_late_ms", "ms", decimals(1)),
     Column("clock off", "clock_offset_ms", "ms", decimals(2)),
 )

@@ -10,7 +10,7 @@ from fabtune.measure import checks, metrics
 from fabtune.model.document import Json
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report import openloops, reasons
-from fabtune.report.table import Cell, Column, Table, decimals, percent, plain
+from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, significant
 
 _COLUMNS = (
     Column("step", "step"),
@@ -19,8 +19,8 @@ _COLUMNS = (
     Column("bound", "bound_mb_per_s", "MB/s", decimals(1)),
     Column("of", "fraction_of_bound", "bound", percent),
     Column("requests", "iops", "1/s", decimals(0)),
-    Column("p50", "p50_ms", "ms", decimals(3)),
-    Column("p99", "p99_ms", "ms", decimals(3)),
+    Column("p50", "p50_ms", "ms", significant(3)),
+    Column("p99", "p99_ms", "ms", significant(3)),
     Column("CPU", "cpu_s_per_gb", "s/GB", decimals(2)),
 )
 _CHECK_COLUMNS = (
