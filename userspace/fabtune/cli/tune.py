@@ -15,7 +15,7 @@ from fabtune.cli.arguments import first_given
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Facts
 from fabtune.model import units
-from fabtune.tune import journal, memory, saved_plan
+from fabtune.tune import journal, memory, saved_plan, unfelt
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan
 from fabtune.tune.request import (
@@ -112,12 +112,14 @@ def _reason(args: argparse.Namespace) -> "Reason":
     return reason(_LOOK_S, args.netns or None, rate)
 
 
-def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False) -> None:
+def _show_plan(plan: Plan, facts: Facts, as_json: bool, everything: bool = False, waiting: bool = False) -> None:
+    """Print `plan`; `waiting`: an apply of it would also bring what waits for a new connection already."""
     from fabtune.tune import reconnect
 
     cost = memory.worst_case(plan, facts)
     with console.reader_may_leave():
-        told = output.PlanTold(cost, portals_elsewhere(plan, facts), reconnect.forecast(plan, facts.sessions))
+        pauses = reconnect.forecast(plan, facts.sessions, waiting)
+        told = output.PlanTold(cost, portals_elsewhere(plan, facts), pauses)
         output.show_plan(plan, told, as_json=as_json, everything=everything)
     if reason := memory.excess(plan, cost):
         console.say(f"apply refuses this plan: {reason}")
@@ -130,11 +132,12 @@ def run_apply(args: argparse.Namespace) -> int:
 
     if args.again:
         return _run_again(args)
+    _refuse_with_dry_run(args, "apply")
     wanted = _saved_plan(args) or _asked(args)
     if args.dry_run or (console.interactive() and not args.yes):
         plan, facts = plan_as_of_now(wanted)
         if args.dry_run:
-            _show_plan(plan, facts, args.json)
+            _show_plan(_as_written(plan, args), facts, args.json, waiting=unfelt.any_waits())
             return ExitCode.DONE
         if not _agreed(plan, facts, args):
             console.say("nothing was changed")
@@ -194,16 +197,31 @@ def _agreed(plan: Plan, facts: Facts, args: argparse.Namespace) -> bool:
 
     Raises FabtuneError where nobody answers.
     """
-    plan = replace(plan, rows=list(plan.rows))
-    if args.persist:
-        keep_at_boot(plan)
+    plan = _as_written(plan, args)
     if not plan.changes and not (args.allow_relogin or args.reconnect):
         return True
     # stdout is for the result alone where a program reads it.
     with contextlib.redirect_stdout(sys.stderr) if args.json else contextlib.nullcontext():
-        _show_plan(plan, facts, as_json=False)
+        _show_plan(plan, facts, as_json=False, waiting=args.reconnect and unfelt.any_waits())
         sys.stdout.flush()
     return console.agreed(f"{_in_words(plan, args)}? [y/N] ")
+
+
+def _as_written(plan: Plan, args: argparse.Namespace) -> Plan:
+    """Return `plan` with the files that set its values at boot, where they are to be written."""
+    plan = replace(plan, rows=list(plan.rows))
+    if args.persist:
+        keep_at_boot(plan)
+    return plan
+
+
+def _refuse_with_dry_run(args: argparse.Namespace, verb: str) -> None:
+    """Raise InputError for what a dry run cannot foretell."""
+    if args.dry_run and (option := first_given(args, *_NOT_DRY)):
+        raise InputError(
+            f"{verb}: --dry-run tells whose re-login or new connection would be due; it cannot be combined with "
+            f"{option}"
+        )
 
 
 def _in_words(plan: Plan, args: argparse.Namespace) -> str:
@@ -277,11 +295,7 @@ def _show_would_revert(args: argparse.Namespace) -> int:
     from fabtune.cli import revert_output
     from fabtune.tune.would_revert import would_revert
 
-    if option := first_given(args, *_NOT_DRY):
-        raise InputError(
-            "revert: --dry-run tells whose re-login or new connection would be due; it cannot be combined with "
-            f"{option}"
-        )
+    _refuse_with_dry_run(args, "revert")
     check_namespace(args.netns)
     found = would_revert(args.profile, args.transaction, args.role, args.netns, args.force, args.end_sessions)
     if found.busy:

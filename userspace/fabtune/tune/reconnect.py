@@ -75,9 +75,9 @@ class Forecast:
         return {"sessions": self.sessions, "pause_s": round(self.pause_s, 3), "why_not": self.why_not}
 
 
-def forecast(plan: Plan, sessions: Sequence[Session]) -> Forecast | None:
-    """Return what a reconnect of `sessions` for `plan` would do here, None where nothing asks for one."""
-    asked = any(row.tunable.effect in (RECONNECT, "new-connections") for row in plan.changes)
+def forecast(plan: Plan, sessions: Sequence[Session], waiting: bool = False) -> Forecast | None:
+    """Return what a reconnect of `sessions` would do here, None where neither `plan` nor anything `waiting` asks."""
+    asked = waiting or any(row.tunable.effect in (RECONNECT, "new-connections") for row in plan.changes)
     if not (asked and sessions and ROLES[0] in plan.roles):
         return None
     waits_s = {row.device.identity: row.wanted for row in plan.rows if row.tunable.key == TIME2WAIT_KEY and row.device}

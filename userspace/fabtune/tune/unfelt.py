@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What waits for a new connection in place, by transaction: another one's would bring it as well."""
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 
 from fabtune.errors import FabtuneError
@@ -21,6 +22,13 @@ def unfelt(known: Iterable[Transaction]) -> Unfelt:
     waits = ((one, pending.still_pending([one], boot_id)) for one in known)
     due = [(one, [task for task in tasks if task.action == RECONNECT]) for one, tasks in waits]
     return [(one, tasks) for one, tasks in due if tasks]
+
+
+def any_waits() -> bool:
+    """Tell whether anything waits for a new connection by now, as far as this user may read the journal."""
+    with contextlib.suppress(FabtuneError):
+        return bool(unfelt(journal.transactions()))
+    return False
 
 
 def who_waits(tasks: Sequence[Pending]) -> str:
