@@ -19,6 +19,7 @@ from fabtune.cli.main import main
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
 from fabtune.guard.rounds import Guard
+from fabtune.guard.told import Told
 from fabtune.host import portal_options
 from fabtune.host.portal_options import Options, Portal
 from fabtune.host.sockets import TcpSocket
@@ -122,7 +123,7 @@ def watched(guard: Guard) -> dict[str, float]:
     return {one.profile: round(1e3 * one.rtt_s, 3) for one in guard._watched()}
 
 
-def of_paths(told: list[rounds.Told]) -> list[str]:
+def of_paths(told: list[Told]) -> list[str]:
     kinds = "path-moved", "path-back", "followed"
     return [" ".join((one.kind, one.text.split("'")[1])) for one in told if one.kind in kinds]
 

@@ -9,7 +9,8 @@ import time
 
 from fabtune.cli import console
 from fabtune.errors import ExitCode
-from fabtune.guard.rounds import WARNING, Guard, Told
+from fabtune.guard.rounds import Guard
+from fabtune.guard.told import WARNING, Told
 
 # A look is not to take more than a share of this of one CPU.
 _MOST_CPU = 1 / 20
@@ -45,7 +46,7 @@ def _watch(guard: Guard, args: argparse.Namespace) -> None:
 def _tell(told: Told, *, as_json: bool) -> None:
     """Print one line: JSON, or a sentence with its grade where the journal reads."""
     if as_json:
-        line = json.dumps({"time_s": time.time(), "kind": told.kind, "grade": told.grade, "text": told.text})
+        line = json.dumps({"time_s": time.time(), **told.as_json()})
     else:
         line = (_PREFIX[told.grade == WARNING] if "JOURNAL_STREAM" in os.environ else "") + told.text
     print(line, flush=True)

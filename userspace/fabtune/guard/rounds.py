@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -22,10 +22,13 @@ from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.least import kept_s
+from fabtune.guard.rate_news import of_pace, of_rate
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
+from fabtune.guard.told import NOTICE, WARNING, Told, of_drift, of_path, of_rows, path_name
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
+from fabtune.model.document import Json
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.plan import Row
@@ -46,11 +49,14 @@ _MOST_HEALED, _IN_A_DAY_S = 12, 24 * 3600.0
 # Values need so long until they are felt.
 _REST_S = 10.0
 
-_TUNE = "`fabtune tune` tells"
 _UNSURE = (
     "; less arrives, and TCP's least of minutes is as planned: a longer path, or the queue of a slower line or of "
     "others' traffic, cannot be told apart yet"
 )
+
+# What tells a value from others.
+_ITS_NAME = ("tunable", "device", "identity")
+_NOTHING: Mapping[str, Json] = {}
 
 # Profile, roles and network namespace of an apply.
 Key = tuple[str, tuple[str, ...], str]
@@ -58,16 +64,6 @@ Key = tuple[str, tuple[str, ...], str]
 Value = tuple[str, str]
 # Backend, key, and the device's scope and identity.
 Place = tuple[str, str, str, str]
-WARNING, NOTICE = "warning", "notice"
-
-
-@attrs.frozen
-class Told:
-    """One thing that has changed: what kind of, how grave (`warning` or `notice`), and the sentence."""
-
-    kind: str
-    grade: str
-    text: str
 
 
 @attrs.define
@@ -76,8 +72,8 @@ class Guard:
 
     heal: bool
     _drifts: frozenset[Value] | None = None
-    # What each value that has drifted is called and was when it was told of last, and when what was told.
-    _told: dict[Value, tuple[str, str]] = attrs.field(factory=dict)
+    # Each value that has drifted as it was when it was told of last, and when what was told.
+    _told: dict[Value, Drift] = attrs.field(factory=dict)
     _told_at_s: dict[tuple[Value, str], float] = attrs.field(factory=dict)
     _sessions: tuple[int, ...] = ()
     _came: bool = False
@@ -136,13 +132,13 @@ class Guard:
             self._applied, self._journal = planned_for(journal.transactions()), seen
         return self._applied
 
-    def _once(self, kind: str, text: str) -> list[Told]:
+    def _once(self, kind: str, text: str, about: Mapping[str, Json] = _NOTHING) -> list[Told]:
         """Return what is to be told, nothing as long as it goes on."""
         now_s = time.monotonic()
         self._met_at_s = {one: at_s for one, at_s in self._met_at_s.items() if now_s - at_s < _PASSED_S}
         goes_on = text in self._met_at_s
         self._met_at_s[text] = now_s
-        return [] if goes_on else [Told(kind, WARNING, text)]
+        return [] if goes_on else [Told(kind, WARNING, text, about)]
 
     def _look_at_values(self, sessions: Sequence[Session], progress: Callable[[str], None]) -> Iterator[Told]:
         present, now_s = tuple(sorted(one.sid for one in sessions)), time.monotonic()
@@ -165,47 +161,54 @@ class Guard:
         now_s = time.monotonic()
         self._told_at_s = {one: at_s for one, at_s in self._told_at_s.items() if now_s - at_s < VERIFY_EVERY_S}
         for value, one in found.items():
-            was = "gone" if one.found is None else one.found
-            if self._told.get(value, ("", None))[1] != was and (value, was) not in self._told_at_s:
-                name, note = f"{one.tunable} of {one.device}", f": {one.note}" if one.note else ""
-                yield Told(kind, WARNING, f"{name} is {was}, applied was {one.expected}{note}")
-                self._told[value], self._told_at_s[value, was] = (name, was), now_s
+            was, before = _found(one), self._told.get(value)
+            if (before is None or _found(before) != was) and (value, was) not in self._told_at_s:
+                note = f": {one.note}" if one.note else ""
+                text = f"{one.tunable} of {one.device} is {was}, applied was {one.expected}{note}"
+                yield Told(kind, WARNING, text, of_drift(one))
+                self._told[value], self._told_at_s[value, was] = one, now_s
         for value in sorted(self._told.keys() - found.keys()):
-            name, _ = self._told.pop(value)
-            yield Told("as-applied", NOTICE, f"{name} is as applied again, or no longer in force")
+            one = self._told.pop(value)
+            text = f"{one.tunable} of {one.device} is as applied again, or no longer in force"
+            about = {key: found for key, found in of_drift(one).items() if key in _ITS_NAME}
+            yield Told("as-applied", NOTICE, text, about)
         self._drifts = frozenset(found)
 
     def _write_again(self, progress: Callable[[str], None], *, returned: bool) -> Iterator[Told]:
         try:
             written = again.write_again(progress, only=self._may_heal)
         except FabtuneError as error:
-            yield from self._once("cannot-heal", f"values that were undone were not written again: {error}")
+            text = f"values that were undone were not written again: {error}"
+            yield from self._once("cannot-heal", text, {"why": str(error)})
             return
-        rows = [row for _, result in written.results for row in result.written]
+        rows = [(row, result.transaction) for _, result in written.results for row in result.written]
         self._healed += len(rows)
-        for row in rows:
-            yield Told("healed", NOTICE, f"{_value(row)}: {row.now} -> {row.wanted}, as applied")
+        for row, transaction in rows:
+            about = {"values": of_rows([row]), "transaction": transaction}
+            yield Told("healed", NOTICE, f"{_value(row)}: {row.now} -> {row.wanted}, as applied", about)
             if within := self._too_often(place_of(row), returned):
                 text = f"{_value(row)} was undone {_MOST_HEALED} times in {within}: something else goes on"
                 text += " setting it; it is reported and no longer written until guard is started anew"
-                yield from self._once("not-healed", text)
+                yield from self._once("not-healed", text, {"values": of_rows([row])})
         yield from self._refused(written.refused, returned)
 
     def _refused(self, rows: Sequence[tuple[Row, str]], returned: bool) -> Iterator[Told]:
         """Tell what could not be written again, in one line for all that share a reason."""
-        names: dict[str, list[str]] = {}
+        found: dict[str, list[Row]] = {}
         for row, why in rows:
-            names.setdefault(why, []).append(_value(row))
-        for why, which in names.items():
-            yield from self._once("cannot-heal", f"not written again: {_listed(which)}: {why}")
+            found.setdefault(why, []).append(row)
+        for why, which in found.items():
+            text = f"not written again: {_listed(which)}: {why}"
+            yield from self._once("cannot-heal", text, {"values": of_rows(which), "why": why})
         # Each trial is a transaction, and may write values that go back with the one that was refused.
-        weary: dict[str, list[str]] = {}
+        weary: dict[str, list[Row]] = {}
         for row, _ in rows:
             if within := self._too_often(place_of(row), returned):
-                weary.setdefault(within, []).append(_value(row))
+                weary.setdefault(within, []).append(row)
         for within, which in weary.items():
             text = f"tried {_MOST_HEALED} times in {within}, and refused: {_listed(which)}"
-            yield from self._once("not-healed", f"{text}; reported and no longer tried until guard is started anew")
+            text += "; reported and no longer tried until guard is started anew"
+            yield from self._once("not-healed", text, {"values": of_rows(which)})
 
     def _may_heal(self, step: Step) -> bool:
         return step.effect == LIVE and step.value not in self._weary
@@ -235,7 +238,7 @@ class Guard:
                 found[key] = _connections(applied.header.netns, around)
                 self._paths[key].know(found[key])
             except FabtuneError as error:
-                yield from self._once("not-seen", f"{_name(applied)}: {error}")
+                yield from self._once("not-seen", f"{path_name(applied)}: {error}", of_path(applied))
         for key, applied in planned.items():
             path = self._paths[key]
             # Profile, roles, network namespace.
@@ -244,7 +247,8 @@ class Guard:
             least_kept_s = kept_s(applied.header.netns) if key in found else math.inf
             path.look(path.mine(found.get(key, []), others), applied.header.rate_bit_per_s, least_kept_s)
             yield from self._judged(applied, path, progress)
-            yield from _of_rate(applied, path)
+            yield from of_rate(applied, path)
+            yield from of_pace(applied, path)
 
     def _path_of(self, key: Key, applied: Transaction) -> SeenPath:
         """Return what was seen of the path that `applied` was planned for, begun anew where it is another plan."""
@@ -261,23 +265,23 @@ class Guard:
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:
         moved_ms, now_ms = path.moved_to_ms, path.now_ms
-        name = _name(applied)
+        name, about = path_name(applied), of_path(applied, rtt_ms=now_ms, planned_rtt_ms=path.planned_ms)
         if moved_ms is None:
             if path.told_ms is not None and not path.trips:
                 path.told_ms = None
-                yield Told("path-back", NOTICE, f"{name}: none of its connections is seen any more")
+                yield Told("path-back", NOTICE, f"{name}: none of its connections is seen any more", about)
             elif path.told_ms is not None and now_ms is not None:
                 path.told_ms = None
                 text = f"its round trip is {now_ms:.1f} ms, as planned, again"
                 if has_moved(path.planned_ms, now_ms):
                     text = f"the connection that had moved is gone, the longest of the others has {now_ms:.1f} ms"
-                yield Told("path-back", NOTICE, f"{name}: {text}")
+                yield Told("path-back", NOTICE, f"{name}: {text}", about)
             return
         if not _alike(path.told_ms, moved_ms):
             path.told_ms = moved_ms
             planned = f"its values were planned for {path.planned_ms:.1f} ms"
-            unsure = _UNSURE if path.unsure else ""
-            yield Told("path-moved", WARNING, f"{name}: its round trip is {moved_ms:.1f} ms, {planned}{unsure}")
+            text = f"{name}: its round trip is {moved_ms:.1f} ms, {planned}{_UNSURE if path.unsure else ''}"
+            yield Told("path-moved", WARNING, text, {**about, "cannot_tell": path.unsure})
         if self.heal:
             yield from self._follow(applied, path, moved_ms, progress)
 
@@ -296,25 +300,26 @@ class Guard:
         # What had nothing to write for this round trip has nothing at the next look.
         if _alike(path.tried_ms, rtt_ms) or now_s < path.rests_until_s or journal.at_work():
             return
-        name = _name(applied)
+        name, about = path_name(applied), of_path(applied, rtt_ms=rtt_ms, planned_rtt_ms=path.planned_ms)
         try:
             result = follow(applied, rtt_ms, progress)
         except FabtuneError as error:
             path.rests_until_s = now_s + _REST_S
-            yield from self._once("not-followed", f"{name}: {error}")
+            yield from self._once("not-followed", f"{name}: {error}", about)
             return
         if result is None:
             path.tried_ms = rtt_ms
-            yield from self._once(
-                "not-followed", f"{name}: nothing that counts at once and is ours is to be changed for it"
-            )
+            text = f"{name}: nothing that counts at once and is ours is to be changed for it"
+            yield from self._once("not-followed", text, about)
             return
         recent.append(now_s)
         path.rests_until_s = now_s + _REST_S
         self._changes += 1
         path.told_ms = None
         rows = ", ".join(f"{row.tunable.name} {row.now} -> {row.wanted}" for row in result.written)
-        yield Told("followed", NOTICE, f"{name} for {rtt_ms:.1f} ms, transaction {result.transaction}: {rows}")
+        text = f"{name} for {rtt_ms:.1f} ms, transaction {result.transaction}: {rows}"
+        about |= {"values": of_rows(result.written), "transaction": result.transaction}
+        yield Told("followed", NOTICE, text, about)
 
     def _watched(self) -> list[WatchedPath]:
         now_s = time.monotonic()
@@ -333,42 +338,21 @@ class Guard:
         ]
 
 
-def _of_rate(applied: Transaction, path: SeenPath) -> Iterator[Told]:
-    """Yield what is told of what its load moves.  Nothing is written: no counter shows what a line would carry."""
-    now_s, rate, name = time.monotonic(), path.rate, _name(applied)
-    slower, told = rate.slower, rate.told
-    if told and not path.trips:
-        rate.told = None
-        yield Told("rate-back", NOTICE, f"{name}: none of its connections is seen any more")
-    elif told and rate.back:
-        rate.told = None
-        text = f"{rate.bytes_per_s / 1e6:.1f} MB/s arrive and no queue stands, or as much as before"
-        yield Told("rate-back", NOTICE, f"{name}: {text}")
-    elif slower and (slower.sure and not told.sure if told else now_s - rate.told_at_s >= _PASSED_S):
-        rate.told, rate.told_at_s = slower, now_s
-        yield Told("rate-moved", WARNING, f"{name}: {slower.text}")
-    pace, for_s = path.at_pace.longest(now_s) or (0, 0.0)
-    # What a NIC tells of its speed is no pace that a line could be faster than.
-    if pace and pace not in path.at_pace.told and not applied.header.rate_by_nic:
-        path.at_pace.told.add(pace)
-        text = f"at its pace of {pace / 1e6:.1f} MB/s for {for_s / 60:.0f} minutes, with no queue and no loss"
-        yield Told("at-pace", NOTICE, f"{name}: a connection sends {text}: the line may carry more; {_TUNE}")
-
-
 def _value(row: Row) -> str:
     return f"{row.tunable.name} of {row.device.label}" if row.device else row.tunable.name
 
 
-def _listed(names: Sequence[str]) -> str:
+def _found(drift: Drift) -> str:
+    return "gone" if drift.found is None else drift.found
+
+
+def _listed(rows: Sequence[Row]) -> str:
+    names = [_value(row) for row in rows]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _key(applied: Transaction) -> Key:
     return applied.header.profile, applied.header.roles, applied.header.netns
-
-
-def _name(applied: Transaction) -> str:
-    return f"path of '{applied.profile}' ({', '.join(applied.header.roles)})"
 
 
 def _alike(told_ms: float | None, now_ms: float) -> bool:
