@@ -110,7 +110,8 @@ def test_of_connections_that_are_gone_no_round_trip_is_told(
 ) -> None:
     """All sessions logged out, it went on with what they had: the metric, and that something is not as applied."""
     guard, far = Guard(heal=False), (_FAR, 90, *_BUSY[:1], 1000)
-    assert kinds(sessions(guard, 10, far)) == ["path-moved"] and guard.uneasy and guard._watched()
+    assert kinds(sessions(guard, 10, far)) == ["path-moved"] and guard.uneasy
+    assert [one.moved for one in guard._watched()] == [True]
     (gone,) = sessions(guard, 5)
     assert gone.kind == "path-back" and "none of its connections" in gone.text
     assert not guard.uneasy and guard._watched() == []

@@ -337,6 +337,11 @@ METRICS: dict[Family, Callable[[_Watch], Iterable[Samples]]] = {
             _of_paths(lambda path: path.planned_rtt_s),
         ),
         (
+            "fabtune_guard_path_moved",
+            "1 where that is no longer the path's own round trip, and its values are for the old one.",
+            _of_paths(lambda path: int(path.moved)),
+        ),
+        (
             "fabtune_guard_path_rate_moved",
             "1 where less arrives while a queue stands than was carried before.",
             _of_paths(lambda path: int(path.rate_moved)),

@@ -15,7 +15,8 @@ VERSION = 1
 @attrs.frozen
 class WatchedPath:
     """A path that values in force were planned for: profile, role and network namespace of the apply, the round trip as
-    planned and as it is; whether less arrives behind a queue than was carried, and whether the load is at its own pace.
+    planned and as it is; whether that has moved, whether less arrives behind a queue than was carried, and whether a
+    connection is at its own pace.
     """
 
     profile: str
@@ -23,7 +24,8 @@ class WatchedPath:
     netns: str
     planned_rtt_s: Annotated[float, typed.at_least(0)]
     rtt_s: Annotated[float, typed.at_least(0)]
-    # An older fabtune wrote neither.
+    # An older fabtune wrote none of these.
+    moved: bool = False
     rate_moved: bool = False
     at_pace: bool = False
 

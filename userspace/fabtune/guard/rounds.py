@@ -330,6 +330,7 @@ class Guard:
                 netns,
                 path.planned_ms / 1e3,
                 now_ms / 1e3,
+                moved=path.told_ms is not None,
                 rate_moved=path.rate.moved,
                 at_pace=path.at_pace.longest(now_s) is not None,
             )
