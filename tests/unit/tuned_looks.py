@@ -91,7 +91,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(time, "sleep", lambda _: None)
         monkeypatch.setattr(step, "_keep", lambda self: found.acts.append("confirm"))
         monkeypatch.setattr(systemd, "manages_host", lambda: True)
-        monkeypatch.setattr(cli, "path_found", lambda seen: PathFound(seen.main.device))
+        monkeypatch.setattr(cli, "path_found", lambda seen, _: PathFound(seen.main.device))
         return found
 
     return make

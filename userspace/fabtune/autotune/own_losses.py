@@ -37,7 +37,7 @@ def own_losses(sockets: Sequence[SocketSeen], rtt_s: float) -> OwnLosses:
 
 def _away_from_bursts(socket: SocketSeen, rtt_s: float) -> OwnLosses:
     looks = list(zip(socket.samples, socket.samples[1:], strict=False))
-    bursts = [(one.at_s, two.at_s) for one, two in looks if _bursts(one, two, socket.mss_bytes)]
+    bursts = [(one.at_s, two.at_s) for one, two in looks if is_burst(one, two, socket.mss_bytes)]
     found = OwnLosses()
     for one, two in looks:
         # What is sent again comes a round trip after its loss, before the burst's sample and behind it as well.
@@ -46,7 +46,8 @@ def _away_from_bursts(socket: SocketSeen, rtt_s: float) -> OwnLosses:
     return found
 
 
-def _bursts(one: SocketSample, two: SocketSample, mss_bytes: int) -> bool:
+def is_burst(one: SocketSample, two: SocketSample, mss_bytes: int) -> bool:
+    """Tell whether so many losses lie between two samples that they have one cause."""
     lost = _again(one, two, mss_bytes)
     return lost >= _BURST_SEGMENTS and lost >= _BURST_SHARE * _arrived(one, two)
 

@@ -4,6 +4,7 @@
 import bisect
 import statistics
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -15,6 +16,8 @@ from fabtune.why.one_way import OneWay
 # Acknowledgements come in bunches: over this long, and this many round trips, what arrives is a rate.  A line with a
 # short queue is full no longer than that at a time.
 _WINDOW_S, _WINDOW_RTTS = 0.5, 2
+# A mean's interval is that of such stretches, at most so many.
+_STRETCHES, _STRETCH_S, _STRETCH_RTTS = 7, 1.0, 4
 # One window of so many is often enough for no accident.
 _OFTEN = 10
 # Where none of all segments was lost, half of one may have been.
@@ -109,7 +112,7 @@ def shown_line(ways: Sequence[OneWay]) -> ShownLine | None:
     return ShownLine(
         mean, _often(rates) or mean, max(again, _NONE_LOST * mss) / whole, again > 0,
         any(one.congestion_control == _PROBES for one in sockets), mss, rtt_s, len(sockets),
-        any(map(_jitters, sockets)), _queued(ways, sockets, arrived),
+        any(map(jitters, sockets)), _queued(ways, sockets, arrived),
         sum(_often(one.delivery_bytes_per_s for one in each.samples if not one.app_limited) for each in sockets),
         sum(_often(one.delivery_bytes_per_s for one in each.samples) for each in sockets),
         own_losses(sockets, rtt_s),
@@ -134,7 +137,7 @@ def _queued(
     looks = zip(first.samples, first.samples[1:], strict=False)
     moments = [(one.at_s, two.at_s) for one, two in looks if _waits(one) and _waits(two)]
     queued_s = sum(end_s - begun_s for begun_s, end_s in moments)
-    if queued_s < max(_FOR_LONG * first.elapsed_s, _WINDOW_S) or not _wanders(first):
+    if queued_s < max(_FOR_LONG * first.elapsed_s, _WINDOW_S) or not wanders(first):
         return None
     found = sum(_at(arrived, end_s) - _at(arrived, begun_s) for begun_s, end_s in moments) / queued_s
     pace = ways[0].paced_at(first.samples[-1])
@@ -142,12 +145,14 @@ def _queued(
     return found if pace is None or found < _PACED * pace * len(sockets) else None
 
 
-def _jitters(socket: SocketSeen) -> bool:
+def jitters(socket: SocketSeen) -> bool:
+    """Tell whether round trips vary so much from packet to packet that single ones tell nothing."""
     deviations_ms = [one.rtt_deviation_ms or 0.0 for one in socket.samples]
     return statistics.mean(deviations_ms) >= _JITTERS * statistics.mean(one.rtt_ms for one in socket.samples)
 
 
-def _wanders(socket: SocketSeen) -> bool:
+def wanders(socket: SocketSeen) -> bool:
+    """Tell whether they vary more from moment to moment than from packet to packet, as with a queue."""
     deviations_ms = [one.rtt_deviation_ms or 0.0 for one in socket.samples]
     return statistics.pstdev(one.rtt_ms for one in socket.samples) >= _WANDERS * statistics.mean(deviations_ms)
 
@@ -176,6 +181,17 @@ def blocks_sent_again(ways: Sequence[OneWay]) -> list[float]:
     return found
 
 
+def stretches_bytes_per_s(ways: Sequence[OneWay]) -> list[float]:
+    """Return what arrived in one direction, of all senders together, in stretches that follow each other."""
+    arrived = _arrived_together(_senders(ways))
+    if not arrived:
+        return []
+    begun_s, whole_s = arrived[0][0], arrived[-1][0] - arrived[0][0]
+    count = min(_STRETCHES, int(whole_s / max(_STRETCH_S, _STRETCH_RTTS * _longest_s(ways))))
+    counts = [_at(arrived, begun_s + turn * whole_s / count) for turn in range(count + 1)] if count else []
+    return [(later - now) * count / whole_s for now, later in pairwise(counts)]
+
+
 def _senders(ways: Sequence[OneWay]) -> list[SocketSeen]:
     """Return each connection that sends in one of `ways` once, disks may share it; none where one is not seen."""
     ends = [one.sender.socket if one.sender else None for one in ways]
@@ -185,7 +201,7 @@ def _senders(ways: Sequence[OneWay]) -> list[SocketSeen]:
 
 def _arrived_together(sockets: Sequence[SocketSeen]) -> list[tuple[float, float]]:
     """Return the payload of all that had arrived, by time of the first one's samples."""
-    each = [_arrived_bytes(one) for one in sockets]
+    each = [arrived_bytes(one) for one in sockets]
     times = [at_s for at_s, _ in each[0]] if each and all(each) else []
     return [(at_s, sum(_at(one, at_s) for one in each)) for at_s in times]
 
@@ -199,7 +215,7 @@ def _at(counts: Sequence[tuple[float, float]], at_s: float) -> float:
     return before + (after - before) * (at_s - before_s) / (after_s - before_s)
 
 
-def _arrived_bytes(socket: SocketSeen) -> list[tuple[float, float]]:
+def arrived_bytes(socket: SocketSeen) -> list[tuple[float, float]]:
     """Return the payload that had arrived, by time, since the first sample; nothing where nothing did.
 
     What is acknowledged alone jumps by a window when a gap is closed; segments behind it count when they arrive.

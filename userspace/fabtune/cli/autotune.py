@@ -105,7 +105,7 @@ def _as_json(found: Climb) -> dict[str, Json]:
         "verdict": found.last.verdict,
         "at_the_bound": found.last.at_the_bound,
         "line_shown_bit_per_s": round(found.learnt.line_bit_per_s) or None,
-        "path": path_found(found.last).as_json(),
+        "path": path_found(found.last, found.first).as_json(),
         "steps": [one.as_json() for one in found.steps],
         "take_back": found.take_back,
         "remarks": list(found.remarks),
@@ -119,7 +119,7 @@ def _show(found: Climb) -> None:
         headers = ("step", "limited by", "MB/s", "ratio", *times, "pause", "")
         rows = [(str(number), *_row(one, found)) for number, one in enumerate(found.steps, 1)]
         table.table(headers, rows, details=[_values(one) for one in found.steps])
-    for remark in filter(None, [path_found(found.last).in_words, *found.remarks]):
+    for remark in filter(None, [path_found(found.last, found.first).in_words, *found.remarks]):
         table.paragraph(remark)
     change = f"{found.first.bytes_per_s / 1e6:.1f} -> {found.last.bytes_per_s / 1e6:.1f} MB/s"
     if aim.by_times:

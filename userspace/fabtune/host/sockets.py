@@ -52,6 +52,8 @@ class TcpSocket:
     received_bytes: int = 0
     # What SO_MAX_PACING_RATE allows; 0: it was not set, or is not told.
     max_pacing_bytes_per_s: int = 0
+    # The largest packet that the path takes as far as the connection knows; 0: it is not told.
+    path_mtu_bytes: int = 0
 
     @property
     def path_rtt_ms(self) -> float:
@@ -142,6 +144,7 @@ def _socket(message: bytes) -> TcpSocket:
         acked_bytes=info.number("tcpi_bytes_acked"),
         received_bytes=info.number("tcpi_bytes_received"),
         max_pacing_bytes_per_s=most_bytes_per_s if most_bytes_per_s != UNPACED else 0,
+        path_mtu_bytes=info.number("tcpi_pmtu"),
     )
 
 

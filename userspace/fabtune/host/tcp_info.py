@@ -6,8 +6,8 @@ import sys
 # include/uapi/linux/tcp.h: where each member begins, and how many bytes it has.
 _MEMBERS = {
     "tcpi_snd_mss": (16, 4), "tcpi_unacked": (24, 4), "tcpi_sacked": (28, 4), "tcpi_lost": (32, 4),
-    "tcpi_retrans": (36, 4), "tcpi_rcv_ssthresh": (64, 4), "tcpi_rtt": (68, 4), "tcpi_rttvar": (72, 4),
-    "tcpi_snd_ssthresh": (76, 4), "tcpi_snd_cwnd": (80, 4), "tcpi_total_retrans": (100, 4),
+    "tcpi_retrans": (36, 4), "tcpi_pmtu": (60, 4), "tcpi_rcv_ssthresh": (64, 4), "tcpi_rtt": (68, 4),
+    "tcpi_rttvar": (72, 4), "tcpi_snd_ssthresh": (76, 4), "tcpi_snd_cwnd": (80, 4), "tcpi_total_retrans": (100, 4),
     "tcpi_pacing_rate": (104, 8), "tcpi_max_pacing_rate": (112, 8), "tcpi_bytes_acked": (120, 8),
     "tcpi_bytes_received": (128, 8), "tcpi_notsent_bytes": (144, 4), "tcpi_min_rtt": (148, 4),
     "tcpi_delivery_rate": (160, 8), "tcpi_busy_time": (168, 8), "tcpi_rwnd_limited": (176, 8),

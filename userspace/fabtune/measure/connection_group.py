@@ -105,7 +105,7 @@ def _connection(one: TcpSocket, samples: Sequence[SocketSample], lacks: tuple[st
         return None
     return SocketSeen(
         end_place(one), end_place(one, far=True), one.mss_bytes, one.congestion_control,
-        tuple(samples), lacks or (),
+        tuple(samples), lacks or (), one.path_mtu_bytes or None,
     )  # fmt: skip
 
 

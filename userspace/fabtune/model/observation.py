@@ -80,6 +80,8 @@ class SocketSeen:
     congestion_control: str
     samples: tuple[SocketSample, ...]
     lacks: tuple[str, ...] = ()
+    # The largest packet that the path takes as far as this end knows.
+    path_mtu_bytes: int | None = None
 
     @property
     def elapsed_s(self) -> float:
