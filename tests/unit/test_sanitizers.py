@@ -19,9 +19,11 @@ from sanitizers import (  # noqa: E402
     KERNELS,
     complaints_of,
     digest_of,
+    digests_of,
     failed_tests,
     files_of,
     job_of,
+    jobs_of,
     keep,
     summary_of,
     take_over,
@@ -219,7 +221,27 @@ def test_what_is_known_of_todays_code_is_kept_and_another_computer_goes_on_from_
 
 def test_the_page_has_the_table_of_what_is_kept() -> None:
     page = sanitizers_kept.PAGE.read_text()
-    assert sanitizers_kept.with_table(page, sanitizers_kept.FILE) == page, "tests/vm/sanitizers.py --keep makes it anew"
+    today = digests_of(jobs_of())
+    made = sanitizers_kept.with_table(page, sanitizers_kept.FILE, today)
+    assert made == page, "tests/vm/sanitizers.py --keep makes it anew"
+
+
+def test_the_table_counts_no_result_of_older_tests(tmp_path: Path) -> None:
+    """Twelve of sixty were of tests that had changed since, and "15 of 15" stood there for each kernel."""
+    file = tmp_path / "suites.json"
+    one = {"passed": 3, "seconds": 70, "cpu_s": 60}
+    kept = {
+        "kasan": {"a.bats": result("1", failed=1) | one, "b.bats": result("of tests before") | one},
+        "rt": {"a.bats": result("3") | one, "b.bats": result("of a module before") | one},
+    }
+    wrote = {**WROTE, ("rt", "b.bats"): Reports(ours=["BUG: "])}
+    sanitizers_kept.write(file, kept, wrote, "0" * 64)
+    shown = sanitizers_kept.table(file, DIGESTS)
+    counts = re.findall(r"^\| (\w+) \| (\d+) of \d+ \| (\d+) \| .* \| (\d+) \|$", shown, re.MULTILINE)
+    assert counts == [("kasan", "1", "3", "1"), ("rt", "1", "3", "1")]
+    assert "Not counted" in shown and "`b.bats` (kasan, rt)" in shown and "a.bats" not in shown
+    sanitizers_kept.write(file, {"kasan": {"a.bats": kept["kasan"]["a.bats"]}}, wrote, "0" * 64)
+    assert "Not counted" not in sanitizers_kept.table(file, DIGESTS)
 
 
 def test_kept_results_that_were_edited_are_refused(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ since needs no guest.  Whatever was asked for, summary.json has by kernel what i
 `foreign`, and where there are some the tests that were `skipped` and the suites that are `missing`.  Exits 1 for a
 suite that failed and for each report.
 
---keep writes what is known of today's code into Documentation/results/sanitizers, with the page's table, and --go-on
-begins with what another computer has kept there of the same code, rather than with nothing.
+--keep writes what is known of today's code into Documentation/results/sanitizers, with the page's table, which counts
+what is kept only as long as it is of today's code.  --go-on begins with what another computer has kept there of the
+same code, rather than with nothing.
 
 A suite with a line `# guest-sanitizers: OPTIONS` runs at full length, in such a guest; one for some kernels alone is
 `# guest-sanitizers KERNEL...: OPTIONS`.
@@ -29,7 +30,7 @@ from typing import Any
 import reports
 import run
 import sanitizers_kept
-from sanitizers_kept import Complaints, Results
+from sanitizers_kept import Complaints, Digests, Results
 
 from fabtune.lab.debug_kernel import directory_of  # noqa: E402
 from fabtune.lab.module import source_digest  # noqa: E402
@@ -39,12 +40,12 @@ KERNELS = ("kasan", "kcsan", "rt", "scsi-builtin")
 LONGEST_S = 8 * run.TIMEOUT_S
 # One CPU has the virtual clock, which leaves nothing to chance; several have the real one.
 ONE_CPU, CPUS = "--suite trixie --clock virtual", "--suite trixie --clock real --smp {smp}"
+CPUS_ABREAST = 2
+# By kernel and suite how it runs, and at which length.
+Jobs = Mapping[str, Mapping[str, tuple[run.Job, str]]]
 # More words for a kernel's command line: KASAN goes on after its first report, and kernels without it fence and poison
 # what they allocate.
 APPENDED = {"kasan": "kasan_multi_shot", "rt": "slub_debug=FZP", "scsi-builtin": "slub_debug=FZP"}
-
-# By kernel and suite what a result depends on.
-Digests = Mapping[str, Mapping[str, str]]
 
 
 def to_run(kept: Results, digests: Digests, complaints: Complaints) -> list[tuple[str, str]]:
@@ -108,6 +109,17 @@ def job_of(file: Path, kernel: str, smp: int) -> tuple[run.Job, str]:
     return run.Job(file, (*guest.split(), "--kernel-suite", kernel, *more)), "full" if wanted else "short"
 
 
+def jobs_of(smp: int = CPUS_ABREAST) -> Jobs:
+    """Return by kernel and name how each suite of the module runs, and at which length."""
+    files = sorted((run.TOP / "tests/vm").glob("fabstat*.bats"))
+    return {kernel: {file.name: job_of(file, kernel, smp) for file in files} for kernel in KERNELS}
+
+
+def digests_of(jobs: Jobs) -> Digests:
+    """Return what a result of each of `jobs` depends on, as it is today."""
+    return {kernel: {name: digest_of(kernel, job) for name, (job, _) in of.items()} for kernel, of in jobs.items()}
+
+
 def complaints_in(tap: str) -> int:
     """Return how often a guest ended badly for what its kernel wrote."""
     return len(re.findall(r"^not ok - the kernel complained", tap, re.MULTILINE))
@@ -140,7 +152,7 @@ def complained(log: Path) -> reports.Reports | None:
     return reports.reports_in(log.read_text(errors="replace")) if log.exists() else None
 
 
-def complaints_of(jobs: Mapping[str, Mapping[str, tuple[run.Job, str]]], out: Path) -> Complaints:
+def complaints_of(jobs: Jobs, out: Path) -> Complaints:
     """Return what each guest of `jobs` whose log is kept in `out` complained of."""
     logs = {
         (kernel, name): out / job.name / "dmesg.txt" for kernel, of in jobs.items() for name, (job, _) in of.items()
@@ -169,7 +181,7 @@ def keep(results: Results, digests: Digests, complaints: Complaints) -> None:
     }
     sanitizers_kept.write(sanitizers_kept.FILE, known, complaints, source_digest())
     page = sanitizers_kept.PAGE
-    page.write_text(sanitizers_kept.with_table(page.read_text(), sanitizers_kept.FILE))
+    page.write_text(sanitizers_kept.with_table(page.read_text(), sanitizers_kept.FILE, digests))
 
 
 def say(kernel: str, job: run.Job, found: Mapping[str, Any], out: Path) -> None:
@@ -202,9 +214,10 @@ def main() -> int:
     parser.add_argument(
         "--smp",
         type=int,
-        default=2,
+        default=CPUS_ABREAST,
         metavar="N",
-        help="CPUs where they run side by side (default: 2); what was measured with another number is measured again",
+        help=f"CPUs where they run side by side (default: {CPUS_ABREAST}); what "
+        "was measured with another number is measured again",
     )
     parser.add_argument("--again", action="store_true", help="run what is asked for, whatever is kept of it")
     parser.add_argument("--go-on", action="store_true", help="begin with what the tree keeps of the same code")
@@ -215,11 +228,11 @@ def main() -> int:
     out.mkdir(parents=True, exist_ok=True)
     results = out / "results.json"
     kept: Results = json.loads(results.read_text()) if results.exists() else {}
-    files = {file.name: file for file in sorted((run.TOP / "tests/vm").glob("fabstat*.bats"))}
-    jobs = {kernel: {name: job_of(file, kernel, args.smp) for name, file in files.items()} for kernel in KERNELS}
-    digests = {kernel: {name: digest_of(kernel, job) for name, (job, _) in of.items()} for kernel, of in jobs.items()}
-    names = [file.name for file in args.suites] or list(files)
-    if unknown := set(names) - set(files):
+    jobs = jobs_of(args.smp)
+    digests = digests_of(jobs)
+    all_names = list(jobs[KERNELS[0]])
+    names = [file.name for file in args.suites] or all_names
+    if unknown := set(names) - set(all_names):
         parser.error(f"no suite of the module: {', '.join(sorted(unknown))}")
     asked = [(kernel, name) for kernel in args.kernel or KERNELS for name in names]
     missing = to_run(kept, digests, complaints_of(jobs, out))

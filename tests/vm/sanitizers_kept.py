@@ -2,7 +2,7 @@
 """What the runs on debug kernels came to, kept in the tree: all of them take hours on one computer."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ _KINDS = ("ours", "others", "known")
 Results = dict[str, dict[str, dict[str, Any]]]
 # By kernel and suite what its kernel complained of, as far as its log is kept.
 Complaints = Mapping[tuple[str, str], Reports]
+# By kernel and suite what a result of today's code depends on.
+Digests = Mapping[str, Mapping[str, str]]
 
 
 def read(path: Path) -> tuple[Results, Complaints]:
@@ -50,12 +52,20 @@ def _first_lines(found: Reports) -> dict[str, Any]:
     return {kind: [report.splitlines()[0] for report in getattr(found, kind)] for kind in _KINDS}
 
 
-def table(path: Path) -> str:
-    """Return what is kept as a table of Documentation, a row a kernel."""
+def table(path: Path, digests: Digests) -> str:
+    """Return what is kept as a table of Documentation, a row a kernel.
+
+    What is of other code than `digests` names is no word of today's: it is not counted, and said to be there.
+    """
     results, complaints = read(path)
     all_suites = len(list((run.TOP / "tests/vm").glob("fabstat*.bats")))
     rows = []
-    for kernel, suites in results.items():
+    older: dict[str, list[str]] = {}
+    for kernel, kept in results.items():
+        todays = digests.get(kernel, {})
+        suites = {suite: one for suite, one in kept.items() if one["digest"] == todays.get(suite)}
+        for suite in kept.keys() - suites.keys():
+            older.setdefault(suite, []).append(kernel)
         wrote = [complaints[kernel, suite] for suite in suites]
         counts = (
             f"{len(suites)} of {all_suites}",
@@ -66,9 +76,16 @@ def table(path: Path) -> str:
         minutes = sum(one["cpu_s"] for one in suites.values()) / 60
         rows.append((kernel, *map(str, counts), f"{minutes:.0f}"))
     titles = ("kernel", "suites", "tests passed", "failed", "skipped", "reports", "known ones", "minutes of CPU")
-    return f"{kept_tables.table(titles, rows)}\n{kept_file.read(path).origin}.\n"
+    return f"{kept_tables.table(titles, rows)}\n{kept_file.read(path).origin}.\n{_not_counted(older)}"
 
 
-def with_table(text: str, path: Path) -> str:
+def _not_counted(older: Mapping[str, Sequence[str]]) -> str:
+    if not older:
+        return ""
+    named = ", ".join(f"`{suite}` ({', '.join(kernels)})" for suite, kernels in sorted(older.items()))
+    return f"Not counted, because the tests, the module or the kernel have changed since: {named}.\n"
+
+
+def with_table(text: str, path: Path, digests: Digests) -> str:
     """Return a page of Documentation with the table of what is kept between its marks."""
-    return kept_tables.between_marks(text, "sanitizers", table(path))
+    return kept_tables.between_marks(text, "sanitizers", table(path, digests))
