@@ -31,7 +31,7 @@ PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
 BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune \
-	bench-guard bench-told bench-share bench-connection
+	bench-guard bench-told bench-share bench-connection bench-depth-layout
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
 	lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
@@ -122,6 +122,9 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 	$(PYTHON) tests/bench/module.py --out $(OUT)/bench
 	$(PYTHON) tests/bench/snapshot.py --out $(OUT)/bench
 	$(PYTHON) tests/bench/export.py --out $(OUT)/bench
+
+bench-depth-layout: ## what one word for the depth costs beside one a queue, on this machine's CPUs (out/bench/depth-layout.json)
+	$(PYTHON) tests/bench/depth_layout.py --out $(OUT)/bench
 
 bench-wan: deps-lab ## throughput over RTT against untouched and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
