@@ -20,12 +20,13 @@ TOP = Path(__file__).resolve().parents[2]
 SUITES = ("trixie", "bookworm", "sid")
 # Instructions that fabstat may add to a request: as it is loaded, with enabled=N, with detail=Y, without memory for
 # histograms, and where the kernel's clock is not the CPU's counter.  With target=Y, what a command at the target adds
-# to that; target_parts=Y, which adds to this, has no bar.
+# to that, and with target_parts=Y, what the parts of its time add to this: kprobes tell them.
 BARS = {
     ("null_blk", "fabstat"): 200,
     ("scsi_debug", "fabstat"): 280,
     ("lio_loop", "fabstat"): 280,
     ("lio_loop", "target"): 220,
+    ("lio_loop", "target-parts"): 700,
     ("null_blk", "off"): 20,
     ("scsi_debug", "off"): 20,
     ("lio_loop", "off"): 20,

@@ -4,7 +4,8 @@
 
 W=1 and sparse with the compiler of 5.10 (bullseye), 6.1, 6.12, its PREEMPT_RT flavour, and 7.2; W=1 for the KUnit
 tests, too; checkpatch --strict and Coccinelle's rules, from the kernel source that the package linux-source brings; a
-build with DKMS.  Prints one line a check and exits 1 when one of them complains.  smatch is no Debian package.
+build with DKMS.  Prints one line a check and exits 1 when one of them complains.  smatch is not among them: no suite
+of Debian from bullseye to sid, their backports and experimental included, has a package of it.
 """
 
 import argparse
