@@ -126,13 +126,13 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 bench-depth-layout: ## what one word for the depth costs beside one a queue, on this machine's CPUs (out/bench/depth-layout.json)
 	$(PYTHON) tests/bench/depth_layout.py --out $(OUT)/bench
 
-bench-wan: deps-lab ## throughput over RTT against untouched and other tuners (out/bench/wan.json)
+bench-wan: deps-lab ## every shipped experiment over a WAN (wan-*), against untouched and other tuners (out/bench/wan.json)
 	$(PYTHON) tests/bench/wan.py --out $(OUT)/bench
 
 bench-power: deps-test ## how often the verdicts of ab, report and compare are right, simulated (out/bench/power.json)
 	$(PYTHON) tests/bench/power.py --out $(OUT)/bench
 
-bench-experiments: deps-lab ## every other shipped experiment, whole (out/bench/NAME)
+bench-experiments: deps-lab ## every other shipped experiment but the demo, whole (out/bench/NAME)
 	@wrong=; for name in $$($(FABTUNE) run | awk 'NR > 2 && !/^( |wan-|demo )/ { print $$1 }'); do \
 		$(FABTUNE) run $$name --out $(OUT)/bench/$$name || [ $$? -eq 5 ] || wrong="$$wrong $$name"; \
 	done; \

@@ -20,13 +20,16 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "userspace"))
 
 from fabtune.cli.table import report_table  # noqa: E402
+from fabtune.experiment import definition  # noqa: E402
 from fabtune.model import results  # noqa: E402
 from fabtune.model.untouched import UNTOUCHED  # noqa: E402
 from fabtune.report.demo import tables  # noqa: E402
 
-# Shipped experiments that together answer the bars; their definitions say what is measured.
-EXPERIMENTS = ("wan-rtt", "wan-known", "wan-deep", "wan-far", "wan-loss")
+# All shipped ones over a WAN; their definitions say what is measured.
+EXPERIMENTS = tuple(name for name in definition.names() if name.startswith("wan-"))
 Point = dict[str, Any]
+# Of what a path has apart from round trip, rate and loss: no bar is for it, the experiments' own expectations are.
+APART = ("buffer", "cross", "jitter", "sessions")
 # What `fabtune run` ends with where an interval is too wide for a verdict; the bars below say it too.
 CANNOT_TELL = 5
 # Two runs of the same settings differ by this share: less is no difference.
@@ -61,6 +64,7 @@ def find(points: Sequence[Point], **wanted: Any) -> list[Point]:
 
 def bars_of(points: Sequence[Point]) -> list[Bar]:
     """Return every bar that `points` can answer."""
+    points = [point for point in points if not any(point.get(name) for name in APART)]
     clean = [
         point for point in points if point["loss"] == 0 and point["queue_depth"] == 32 and point["rate_mbit"] == 1000
     ]
@@ -103,8 +107,12 @@ def measure(name: str, out: Path) -> bool:
 
 def read_points(out: Path) -> list[Point]:
     """Return every point that stands below `out`, in the order of EXPERIMENTS, one told path once."""
-    files = [out / name / "summary.json" for name in EXPERIMENTS]
-    points = [point for file in files if file.exists() for point in json.loads(file.read_text())]
+    points = []
+    for name in EXPERIMENTS:
+        file, fixed = out / name / "summary.json", definition.load(name).fixed
+        # What does not vary a point does not tell, and points of several experiments stand side by side.
+        beside = {key: fixed[key] for key in APART if key in fixed}
+        points += [beside | point for point in json.loads(file.read_text())] if file.exists() else []
     # wan at the usual round trips is in two experiments, with the same settings and therefore the same figures.
     return list({json.dumps(point, sort_keys=True): point for point in points}.values())
 

@@ -2,6 +2,9 @@
 """The WAN bench's verdicts: each bar must be able to be missed."""
 
 import importlib.util
+import json
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +12,10 @@ from typing import Any
 
 import pytest
 
-BENCH = Path(__file__).parents[1] / "bench/wan.py"
+from fabtune.experiment import definition
+
+TOP = Path(__file__).parents[2]
+BENCH = TOP / "tests/bench/wan.py"
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +78,29 @@ def test_where_the_queue_is_the_limit_more_of_the_bound_is_asked_for(bench: Modu
     far = point(rtt_ms=100.0, bound_mb_per_s=82.09)
     assert missed(bench, far | {"mb_per_s": 81.5}) == []
     assert missed(bench, far | {"mb_per_s": 81.0}) == ["99 % of the bound, wan 100 ms read"]
+
+
+def test_this_bench_and_that_of_the_other_experiments_are_all_that_are_shipped_but_the_demo(bench: ModuleType) -> None:
+    """Four were in neither: wan-buffer, wan-cross, wan-jitter and wan-shared."""
+    makefile = (TOP / "Makefile").read_text()
+    (listing,) = re.findall(r"for name in \$\$\((\$\(FABTUNE\) run .*?)\); do", makefile)
+    command = listing.replace("$(FABTUNE)", "userspace/bin/fabtune").replace("$$", "$")
+    others = subprocess.run(command, shell=True, cwd=TOP, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted([*bench.EXPERIMENTS, *others]) == sorted({*definition.names()} - {"demo"})
+
+
+@pytest.mark.parametrize("apart", [{"buffer": "0.125"}, {"cross": "bbr"}, {"jitter": "10ms"}, {"sessions": "4"}])
+def test_no_bar_is_for_a_path_that_is_no_quiet_one(bench: ModuleType, apart: dict[str, str]) -> None:
+    assert bench.bars_of([point(**apart, mb_per_s=1.0), point(**apart, queue_depth=128, mb_per_s=1.0)]) == []
+    lossy = point(profile="wan-lossy", loss=0.001, mb_per_s=1.0)
+    assert bench.bars_of([lossy | apart, point(**apart, loss=0.001), point(**apart, profile="wan-lossy")]) == []
+
+
+def test_a_point_says_what_of_its_path_its_experiment_fixes(bench: ModuleType, tmp_path: Path) -> None:
+    """Four sessions on one queue, and one alone on it, are told apart; what is in two experiments stands once."""
+    told = point(rate_mbit=100.0, buffer="1")
+    known = point()
+    for name, points in (("wan-shared", [told]), ("wan-buffer", [told]), ("wan-rtt", [known]), ("wan-known", [known])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "summary.json").write_text(json.dumps(points))
+    assert bench.read_points(tmp_path) == [told, known, told | {"sessions": "4"}]
