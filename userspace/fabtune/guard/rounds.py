@@ -23,6 +23,7 @@ from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.least import kept_s
 from fabtune.guard.rate_news import of_pace, of_rate
+from fabtune.guard.remedy import remedy
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.guard.told import NOTICE, WARNING, Told, of_drift, of_path, of_rows, path_name
@@ -163,7 +164,8 @@ class Guard:
         for value, one in found.items():
             was, before = _found(one), self._told.get(value)
             if (before is None or _found(before) != was) and (value, was) not in self._told_at_s:
-                note = f": {one.note}" if one.note else ""
+                notes = [one.note, remedy(one, journal.transactions()) if self.heal else ""]
+                note = "".join(f"{mark}{text}" for mark, text in zip((": ", "; "), notes, strict=True) if text)
                 text = f"{one.tunable} of {one.device} is {was}, applied was {one.expected}{note}"
                 yield Told(kind, WARNING, text, of_drift(one))
                 self._told[value], self._told_at_s[value, was] = one, now_s

@@ -126,6 +126,11 @@ def _look_and_write(found: Restored, progress: Callable[[str], None], only: Call
             found.results.append((plan, result))
 
 
+def may_write(backend: str, effect: str) -> bool:
+    """Tell whether values of this kind are written again at all: not what a native file or the next login brings."""
+    return backend not in OUTLIVE_A_BOOT and effect not in _NOT_HERE
+
+
 def _stays(found: Restored) -> str:
     """Return what is to be said of earlier plans where a later one ends it all."""
     names = [result.transaction for _, result in found.results if result.written]
@@ -142,13 +147,7 @@ def _wanted(known: Sequence[Transaction], only: Callable[[Step], bool]) -> Itera
     tried = {step.value for one in (*awaited(known), *on_trial(known)) for step in one.open_steps}
     for one, step in steps_in_force(known):
         tunable = shipped_catalog().tunables.get(step.tunable)
-        if (
-            tunable
-            and only(step)
-            and step.value not in tried
-            and step.backend not in OUTLIVE_A_BOOT
-            and step.effect not in _NOT_HERE
-        ):
+        if tunable and only(step) and step.value not in tried and may_write(step.backend, step.effect):
             yield one, step
 
 
