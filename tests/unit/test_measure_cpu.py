@@ -3,11 +3,13 @@
 
 from typing import Any
 
+import attrs
 import pytest
 from run_records import make_record, with_step
 
 from fabtune.measure import metrics
 from fabtune.model.runrecord import RunRecord, Sample
+from fabtune.report import compare
 
 
 def figures(record: RunRecord) -> dict[str, metrics.Metric]:
@@ -63,6 +65,33 @@ def test_what_the_host_does_anyway_is_left_out() -> None:
 def test_fewer_than_ten_ticks_are_no_figure(ticks: int, said: bool) -> None:
     found = figures(ten_seconds(sys=ticks))
     assert ("cpu_s_per_gb" in found) is said and ("sys_s_per_gb" in found) is said and "read_mb_per_s" in found
+
+
+def why_untold(record: RunRecord) -> str | None:
+    """Return why the record tells no CPU time."""
+    found = {one.key: one for one in metrics.told_and_untold(record.steps[0])}.get("cpu_s_per_gb")
+    return found.why if isinstance(found, metrics.Untold) else None
+
+
+def test_why_nothing_can_be_said_is_said() -> None:
+    """It was "no run of untouched tells it", and never why."""
+    assert why_untold(ten_seconds(sys=9)) == "it is less than ten of the kernel's ticks; measure longer"
+    assert why_untold(ten_seconds(sys=11)) is None
+    off = why_untold(with_step(ten_seconds(sys=90), idle=idle(sys=50)))
+    assert off == "the host did more before the load than the load added"
+    few = why_untold(with_step(ten_seconds(sys=50), idle=idle(sys=15)))
+    assert few == "it is less than twice what it may be off by; measure longer"
+    # Of a step that nobody watched there is nothing to be said.
+    assert why_untold(with_step(ten_seconds(sys=9), samples=())) is None
+
+
+def test_a_comparison_says_why_no_cpu_time_is_told() -> None:
+    a, b = ([attrs.evolve(ten_seconds(sys=ms), label=label, started_unix_s=float(at)) for at in range(4)]
+            for ms, label in ((9, "untouched"), (90, "wan")))  # fmt: skip
+    (row,) = [one for one in compare.compare(a, b).rows if one.metric.key == "cpu_s_per_gb"]
+    assert (
+        row.judgement.why == "no run of untouched tells it: it is less than ten of the kernel's ticks; measure longer"
+    )
 
 
 def test_a_figure_that_may_be_all_error_is_none() -> None:

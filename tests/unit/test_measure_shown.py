@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What `measure` prints below and in its table: no more digits than a bucket leaves."""
+"""What `measure` prints below and in its table: no more digits than a bucket leaves, and why a figure is missing."""
 
+import html
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from run_records import make_record, with_fio
 
 from fabtune.cli import measure
 from fabtune.model.runrecord import RunRecord
-from fabtune.report import suite
+from fabtune.report import runs, suite
 
 
 def latencies(*ms: float) -> RunRecord:
@@ -27,5 +28,27 @@ def test_latencies_have_the_digits_that_a_bucket_leaves(capsys: pytest.CaptureFi
     measure._show(record)
     printed = capsys.readouterr().out
     assert "69.2 " in printed and "1230 " in printed and "69.206" not in printed and "1234" not in printed
-    runs = suite.render([record], [], [], ["fabtune", "report"]).partition('<h2 id="all-runs">')[2]
-    assert ">69.2<" in runs and ">1230<" in runs and ">69.206<" not in runs
+    page = suite.render([record], [], [], ["fabtune", "report"]).partition('<h2 id="all-runs">')[2]
+    assert ">69.2<" in page and ">1230<" in page and ">69.206<" not in page
+
+
+def test_why_a_figure_is_not_told_is_printed_and_in_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    """A dash stood there, and nothing said that the p99 of 50 requests would be the slowest one."""
+    record = latencies(69.206)
+    for sample in record.steps[0].samples:
+        sample["kernel.all.cpu.idle"] += sum(sample[key] for key in BUSY)
+        sample |= dict.fromkeys(BUSY, 0.0)
+    few, ticks = "50 requests are too few for it; measure longer", "it is less than ten of the kernel's ticks"
+    measure._show(record)
+    printed = capsys.readouterr().out
+    assert "read latency p99" in printed and few in printed and "CPU" in printed and ticks in printed
+    page = html.unescape(suite.render([record], [], [], ["fabtune", "report"]))
+    assert "What runs do not tell" in page and few in page and ticks in page
+    step: Any = runs.as_json(record)["steps"]
+    assert step[0]["untold"]["read_p99_ms"] == few and ticks in step[0]["untold"]["cpu_s_per_gb"]
+    # What is told needs no reason.
+    measure._show(latencies(*(float(ms) for ms in range(50, 60))))
+    assert "not told" not in capsys.readouterr().out
+
+
+BUSY = [f"kernel.all.cpu.{kind}" for kind in ("user", "sys", "irq.hard", "irq.soft")]

@@ -309,6 +309,17 @@ def test_a_figure_that_some_seeds_do_not_tell_is_not_that_of_the_others() -> Non
     assert summarise(rows[:3])[0].point["p99_ms"] == 5.1
 
 
+def test_why_seeds_tell_no_figure_is_said() -> None:
+    """A gain's cost was "no run of untouched tells it", and never why."""
+    why = "it is less than ten of the kernel's ticks; measure longer"
+    untold = {"cpu_s_per_gb": None, "cpu_s_per_gb_untold": why}
+    rows = [(told, point | untold) for told, point in runs("untouched", 4.3, 4.4, 4.2)]
+    rows += [(told, point | {"cpu_s_per_gb": 3.0}) for told, point in runs("wan", 81.0, 81.2, 80.8)]
+    assert summarise(rows)[1].point["cpu_why"] == f"no run of untouched tells it: {why}"
+    rows[0] = rows[0][0], rows[0][1] | {"cpu_s_per_gb": 3.0}
+    assert summarise(rows)[1].point["cpu_why"].startswith(f"2 of 3 runs of untouched do not tell it: {why}; the")
+
+
 def test_shares_of_the_cpu_and_refusals_are_told_of_all_seeds_or_of_none() -> None:
     """They were those of the one seed that told them, with "seeds 3" beside them."""
     known: dict[str, Value | None] = {"target_cpu_share": 0.7, "fastest_mb_per_s": 5.0, "at_limit": 0.1}

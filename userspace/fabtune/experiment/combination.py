@@ -15,6 +15,7 @@ from fabtune.errors import FabtuneError
 from fabtune.experiment import clients, raw
 from fabtune.experiment.settings import common, ops_of, parameters_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
+from fabtune.experiment.untold import untold_of
 from fabtune.host.run import run
 from fabtune.lab import cross, topology
 from fabtune.lab.cpu_time import CpuTime
@@ -171,6 +172,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value |
         "cpu_s_per_gb": _rounded(figures.get("cpu_s_per_gb"), 3),
         "oldest_s": _rounded(measured.oldest_s(step, op), 6),
         **{name: _rounded(figures.get(f"{op}_{name}"), 3) for name in ("p50_ms", "p99_ms")},
+        **untold_of(step, op),
     }
     if seen is not None:
         point |= {"queue_full": seen.queue_full, "at_limit": round(seen.at_limit, 4)}

@@ -27,6 +27,7 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, parameters_of, ways_of
 from fabtune.experiment.taking_back import taken_back_whole
+from fabtune.experiment.untold import untold_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
 from fabtune.measure import interleave, measured, metrics, recordfile, workload
@@ -261,6 +262,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "op": way,
                     "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),
                     **{name: _rounded(figures.get(f"{way}_{name}")) for name in ("p50_ms", "p99_ms")},
+                    **untold_of(step, way),
                     "begun_late_ms": round(late_s * 1e3 - start.clock_offset_ms, 1),
                     "clock_offset_ms": round(start.clock_offset_ms, 3),
                     "clock_uncertainty_ms": round(start.clock_uncertainty_ms, 3),

@@ -14,7 +14,16 @@ import attrs
 
 from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
-from fabtune.model.results import EVERY_HOST, THROUGHPUT, WITHOUT_FIGURES, Point, better_way, decides, number_of_runs
+from fabtune.model.results import (
+    EVERY_HOST,
+    THROUGHPUT,
+    UNTOLD_BECAUSE,
+    WITHOUT_FIGURES,
+    Point,
+    better_way,
+    decides,
+    number_of_runs,
+)
 from fabtune.model.runrecord import Value
 from fabtune.model.statistics import groups_in, mean_interval, one_apart
 from fabtune.model.untouched import baseline
@@ -73,9 +82,11 @@ class Summary:
         said += [lacking_of(lacking, runs, name)] if lacking else []
         if said or figure == THROUGHPUT or told == ended:
             return "; ".join(said)
+        because = self.point.get(f"{figure}{UNTOLD_BECAUSE}")
+        why = f": {because}" if because else ""
         if not told:
-            return f"no run of {name} tells it"
-        return f"{ended - told} of {ended} runs of {name} do not tell it; the others are no fair sample"
+            return f"no run of {name} tells it{why}"
+        return f"{ended - told} of {ended} runs of {name} do not tell it{why}; the others are no fair sample"
 
     @property
     def decides(self) -> str:

@@ -56,7 +56,7 @@ def of_step(result: StepResult) -> list[Metric]:
 
 
 def told_and_untold(result: StepResult) -> list[Figure]:
-    """Return the figures of one step and the latencies that it does not tell."""
+    """Return the figures of one step, and the latencies and CPU time that it does not tell."""
     if result.iperf3:
         received = result.iperf3.end.sum_received.bits_per_second
         return [Metric("tcp_mb_per_s", "raw TCP", "MB/s", received / 8e6, 1)]
@@ -66,6 +66,11 @@ def told_and_untold(result: StepResult) -> list[Figure]:
     if of_files(result):
         return _files(result, document)
     return [*(one for op in document.directions for one in _of_direction(result, op)), *_cpu(result)]
+
+
+def untold(result: StepResult) -> dict[str, str]:
+    """Return why the step does not tell figures that it would have, by their keys."""
+    return {one.key: one.why for one in told_and_untold(result) if isinstance(one, Untold)}
 
 
 def of_files(result: StepResult) -> bool:
@@ -103,12 +108,10 @@ def _percentiles(result: StepResult, op: str, called: str) -> Iterable[Figure]:
             yield Untold(key, title, "ms", -1, latencies.untold(share))
 
 
-def _cpu(result: StepResult) -> list[Metric]:
+def _cpu(result: StepResult) -> list[Figure]:
     """Return CPU time per GB of the disk's own traffic over the measured part, what the host does anyway left out.
 
-    Nothing where that is less than ten of the kernel's ticks, than twice what it may be off by, or than what is left
-    out: other work may have made way for the load, as other hosts' traffic does on a line that both fill, and a
-    program that polls does on the only CPU.
+    Nothing where none was moved, or nobody looked.
     """
     edges = measured.window(result)
     if edges is None or "disk.dev.read_bytes" not in edges[1]:
@@ -122,10 +125,12 @@ def _cpu(result: StepResult) -> list[Metric]:
     scale = seconds / _grown(before, "time.monotonic") if result.idle else 0.0
     idle_ms, idle_error_ms = _busy_ms(before)
     busy_ms, error_ms = busy_ms - scale * idle_ms, error_ms + scale * idle_error_ms
-    least_ms = max(2 * error_ms, scale * idle_ms, 0 if "exact.cpu.idle" in last else _LEAST_MS)
-    if gigabytes <= 0 or busy_ms <= 0 or busy_ms < least_ms:
+    if gigabytes <= 0:
         return []
-    found = [Metric("cpu_s_per_gb", "CPU", "s/GB", busy_ms / 1e3 / gigabytes, -1, error_ms / 1e3 / gigabytes)]
+    called = "cpu_s_per_gb", "CPU", "s/GB"
+    if why := _cpu_untold(busy_ms, error_ms, scale * idle_ms, exact="exact.cpu.idle" in last):
+        return [Untold(*called, -1, why)]
+    found: list[Figure] = [Metric(*called, busy_ms / 1e3 / gigabytes, -1, error_ms / 1e3 / gigabytes)]
     ticks = {kind: _ticks_ms(edges, kind) - scale * _ticks_ms(before, kind) for kind in _KINDS}
     for name, kind in (("user", "user"), ("sys", "sys"), ("softirq", "irq.soft")):
         if ticks[kind] >= _LEAST_MS:
@@ -137,6 +142,19 @@ def _cpu(result: StepResult) -> list[Metric]:
         value = share / (gigabytes * 1e3 / seconds)
         found.append(Metric("sys_percent_per_mb_per_s", "%sys/(MB/s)", "%", value, -1))
     return found
+
+
+def _cpu_untold(busy_ms: float, error_ms: float, idle_ms: float, *, exact: bool) -> str:
+    """Return why nothing can be said of the CPU time that a load added; nothing where it can.
+
+    Where the host did more anyway, other work may have made way for the load, as other hosts' traffic does on a line
+    that both fill, and a program that polls does on the only CPU.
+    """
+    if busy_ms < _LEAST_MS and not exact:
+        return "it is less than ten of the kernel's ticks; measure longer"
+    if busy_ms <= 0 or busy_ms < idle_ms:
+        return "the host did more before the load than the load added"
+    return "it is less than twice what it may be off by; measure longer" if busy_ms < 2 * error_ms else ""
 
 
 def cpu_by_end(result: StepResult) -> dict[str, float]:

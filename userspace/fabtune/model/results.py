@@ -27,6 +27,8 @@ DECIDED_BY = "decided_by"
 # tell nothing of a direction that others tell.
 FAILED, LEFT_OUT, LACKING = "failed", "left_out", "lacking"
 WITHOUT_FIGURES = (FAILED, LEFT_OUT, LACKING)
+# What stands behind a figure's name where a point says why it does not tell it.
+UNTOLD_BECAUSE = "_untold"
 # How a fleet calls the point of all hosts together.
 EVERY_HOST = "all"
 # What there is to say of one point, by name: its factors, its figures, or why there are none.

@@ -63,6 +63,19 @@ def _rows(record: RunRecord, result: StepResult) -> list[tuple[Cell, ...]]:
     return rows
 
 
+def untold(record: RunRecord) -> Table:
+    """Return which of the figures that `figures` has columns for are not told, and why."""
+    columns = Column("step", "step"), Column("not told", "figure"), Column("why", "why")
+    keys = tuple(column.key for column in _COLUMNS)
+    rows = tuple(
+        (result.name, one.title, one.why)
+        for result in record.steps
+        for one in metrics.told_and_untold(result)
+        if isinstance(one, metrics.Untold) and one.key.endswith(keys)
+    )
+    return Table(f"Not told, {title(record)}", columns, rows, group_by=1)
+
+
 def laws(record: RunRecord, *, only_failed: bool = False) -> Table:
     """Return the laws held against the record."""
     found = checks.failed(record) if only_failed else checks.of_record(record)
@@ -117,6 +130,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
                 **openloops.as_json(result.offered, result.replayed),
                 "limits": reasons.as_json(result.limits),
+                "untold": metrics.untold(result),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
                 **{f"{end}_cpu_share": share for end, share in (result.cpu_shares or {}).items()},
             }
