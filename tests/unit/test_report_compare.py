@@ -124,6 +124,13 @@ def test_what_the_lab_s_line_counted_is_a_result_and_no_difference_of_the_set_up
     assert compare.compare(a, b).differences == ()
 
 
+def test_what_tune_saw_beside_the_load_before_is_no_difference_of_the_set_up() -> None:
+    a, b = sides(1.10)
+    for side, took_s in ((a, 20.5), (b, 21.5)):
+        side[:] = [attrs.evolve(one, environment={"fabtune_tune": {"took_s": took_s, "steps": []}}) for one in side]
+    assert compare.compare(a, b).differences == ()
+
+
 def test_different_workloads_are_refused() -> None:
     with pytest.raises(InputError, match="different workloads: oltp, xdd"):
         compare.compare([make_record(1)], [make_record(1, workload="oltp")])

@@ -26,7 +26,7 @@ from fabtune.experiment.places import like_others, only_place, points_due, point
 from fabtune.experiment.present import images_of, look_anew, origin_now
 from fabtune.experiment.settings import decided, ops_of
 from fabtune.experiment.summary import UNTOLD, Summary, summarise
-from fabtune.experiment.tuners import TUNERS
+from fabtune.experiment.tuners import HANDS_OFF, TUNERS
 from fabtune.lab import fabrics, left
 from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.image import Image, build_image, expected_steps
@@ -46,6 +46,8 @@ from fabtune.progress import Progress
 EXPECTED_RUN_S = 75.0
 # 128 sessions logging in, in a guest that shares its core, are the slowest of the shipped ones.
 _TIMEOUT_S = 1800.0
+# `fabtune tune` takes up to 90 s of the guest's clock for each direction, which can be three times what is measured.
+_TUNING_S = 3600.0
 # So many runs are named.
 _NAMED = 3
 # Why a run failed that left no word of it.
@@ -154,12 +156,12 @@ def runs_of(
 def check_profiles(definition: Definition, cells: Sequence[Combination]) -> None:
     """Raise InputError for a profile that is neither fabtune's nor a tuner, which a guest would find after its boot."""
     for name in dict.fromkeys(cell.settings.profile for cell in cells):
-        if name in TUNERS:
+        if name in (HANDS_OFF, *TUNERS):
             continue
         try:
             load_profile(name, shipped_catalog())
         except InputError as error:
-            raise InputError(f"{definition.path}: {error}, or a tuner: {', '.join(TUNERS)}") from None
+            raise InputError(f"{definition.path}: {error}, or a tuner: {', '.join((*TUNERS, HANDS_OFF))}") from None
 
 
 def run_all(
@@ -360,13 +362,14 @@ def _run_one(
         seed=run.settings.seed,
     )
     module = build_module(kernel)
+    timeout_s = _TIMEOUT_S + (_TUNING_S if run.settings.profile == HANDS_OFF else 0)
     with progress.step(run.name), tempfile.TemporaryDirectory(prefix="fabtune-run-") as name:
         job, draft = Path(name) / "job.cpio", Path(name) / "out"
         arguments = ["fabtune.experiment.combination", json.dumps(attrs.asdict(run.settings), sort_keys=True)]
         made_from = _given(
             run, lambda: write_job(job, GUEST_DIR / "python-module", arguments, image=image, module=module)
         )
-        outcome = run_guest(machine, job, draft, timeout_s=_TIMEOUT_S, on_output=lambda _: None, stop=stop)
+        outcome = run_guest(machine, job, draft, timeout_s=timeout_s, on_output=lambda _: None, stop=stop)
         ended = outcome.exit_status == 0 and (draft / keptrun.POINTS).exists()
         shutil.copytree(draft, run.directory, ignore=shutil.ignore_patterns(left.LIST))
         if not ended:

@@ -7,20 +7,22 @@ Run as ``python3 -m fabtune.experiment.combination SETTINGS-AS-JSON``.
 import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment import clients, raw
+from fabtune.experiment import clients, hands_off, raw
 from fabtune.experiment.settings import common, ops_of, parameters_of, ways_of
 from fabtune.experiment.testbed import Testbed, mount
 from fabtune.experiment.untold import untold_of
 from fabtune.host.run import run
-from fabtune.lab import cross, topology
+from fabtune.lab import cross, joined, topology
 from fabtune.lab.cpu_time import CpuTime
 from fabtune.measure import checks, measured, measurement, metrics, recordfile, target, verdicts, workload
 from fabtune.measure.workload_run import measure
+from fabtune.model.document import Json
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
 from fabtune.model.results import Point
@@ -52,20 +54,21 @@ def run_combination(settings: Settings) -> list[Point]:
     disks, theirs = testbed.tune(), target_tunables()
     for op in ops_of(settings):
         if points:
-            # A connection of its own: what TCP learnt from the reads must not shape the writes.
-            testbed.logout()
-            disks = testbed.login()
-        points += measure_op(testbed, disks, op, theirs)
+            disks = testbed.renew()
+        did = hands_off.tuned_beside_load(settings, testbed.path, disks, op)
+        around = target_tunables() | {hands_off.DID: did} if did else theirs
+        points += measure_op(testbed, disks, op, around)
         if points[-1].number("oldest_s") > clients.STUCK_S:
             # A session whose requests hang cannot log out; there is nothing left to measure.
             break
     return points
 
 
-def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, str]) -> list[Point]:
+def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: Mapping[str, Json]) -> list[Point]:
     """Measure one direction, or those that the workload mixes, and return the points; full records go to RESULTS.
 
-    The records have every tunable of both ends as it is read back, the target's, which no login changes, from `theirs`.
+    The records have every tunable of both ends as it is read back, the target's, which no login changes, from `theirs`,
+    and what tuned beside the load before.
     """
     settings, path = testbed.settings, testbed.path
     topology.lose_anew(path)
@@ -79,9 +82,11 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
                 found.append(with_bound(point, taken, taken.steps[0], way))
         else:
             crossed = clients.path_told(settings, op) if testbed.fabric.CROSSES_PATH else PathTold()
+            idle = joined.moved_bytes(disks[0])
             taken = measure_one(settings, crossed, disks[0], op)
+            evenly = evenness(idle, joined.moved_bytes(disks[0]))
             moved = [way for way in ways_of(op) if moved_data(taken, way)]
-            own = testbed.fabric.figures()
+            own = testbed.fabric.figures() | evenly
             for way in moved:
                 step, figures = figures_of(way, taken)
                 found.append(with_bound(common(settings, way) | figures | own, taken, step, way))
@@ -94,10 +99,17 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: dict[str, st
     after = topology.qdisc_counters()
     if testbed.fabric.CROSSES_PATH:
         topology.assert_clean(before, after, path)
-    around = taken.environment | measurement.tunables_now() | theirs | {"qdiscs_before": before, "qdiscs_after": after}
+    around = taken.environment | measurement.tunables_now() | dict(theirs)
+    around |= {"qdiscs_before": before, "qdiscs_after": after}
     taken = attrs.evolve(taken, environment=around, events=tuple(events))
     recordfile.write(taken, RESULTS / f"{op}.run.json.gz")
     return found
+
+
+def evenness(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
+    """Return what the session of joined ones that moved least has moved, over the mean of all; nothing for one disk."""
+    moved = [after[disk] - before.get(disk, 0) for disk in after]
+    return {"slowest_share": round(min(moved) * len(moved) / sum(moved), 3)} if moved and sum(moved) else {}
 
 
 def crossing(settings: Settings, arrived: cross.Arrived, taken: RunRecord) -> dict[str, float]:
@@ -108,7 +120,7 @@ def crossing(settings: Settings, arrived: cross.Arrived, taken: RunRecord) -> di
     return {"cross_mb_per_s": round(per_s * line.goodput_bytes_per_s / line.rate_bytes_per_s / 1e6, 4)}
 
 
-def target_tunables() -> dict[str, str]:
+def target_tunables() -> dict[str, Json]:
     """Return every tunable of a target in a namespace of its own, read back, as ``target: NAME of DEVICE``."""
     theirs = target_values(Ends(target_netns=topology.target_namespace() or ""))
     return {f"target: {name}": value for name, value in theirs.items()}

@@ -5,6 +5,7 @@ import functools
 from collections.abc import Container, Mapping
 
 from fabtune.errors import InputError
+from fabtune.experiment.tuners import HANDS_OFF
 from fabtune.lab import fabrics, topology
 from fabtune.measure import workload
 from fabtune.measure.workload import Workload
@@ -124,10 +125,21 @@ def check_settings(settings: Settings, where: str) -> None:
         raise InputError(
             f"{where}: cpu = ends with {many[0] if many else 'workload = net'}: only of a load on one disk"
         )
+    if settings.profile == HANDS_OFF and (why := _why_not_hands_off(settings)):
+        raise InputError(f"{where}: profile = {HANDS_OFF} with {why}")
     if settings.cut_s and settings.sessions < 2:
         raise InputError(
             f"{where}: cut with sessions = {settings.sessions}: expected at least 2, so that a path is left"
         )
+
+
+def _why_not_hands_off(settings: Settings) -> str:
+    """Return beside which factor nothing can be tuned by itself, '' where it can."""
+    if settings.workload == "net":
+        return "workload = net: it tunes sessions under a disk's load"
+    if settings.fabric != "iscsi":
+        return f"fabric = {settings.fabric}: it tunes iSCSI's TCP connections"
+    return "known = measured: it is told nothing" if settings.known == "measured" else ""
 
 
 def _check_fabric(settings: Settings, where: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
-from fabtune.experiment.tuners import TUNERS, apply_tuner
+from fabtune.experiment.tuners import HANDS_OFF, TUNERS, apply_tuner
 from fabtune.host.run import launch, run
 from fabtune.lab import fabrics, topology
 from fabtune.lab.disks import Disk
@@ -47,9 +47,12 @@ class Testbed:
     def tune(self) -> list[str]:
         """Log in with the combination's profile in force on both ends and return the devices to load.
 
-        No device joins the disks until then: a session that one uses is not logged in again.
+        No device joins the disks until then: a session that one uses is not logged in again.  What tunes beside the
+        load begins untouched.
         """
         profile = self.settings.profile
+        if profile == HANDS_OFF:
+            return self.login()
         if profile in TUNERS:
             apply_tuner(profile)
             return self.login()
@@ -86,6 +89,18 @@ class Testbed:
         self.fabric.part()
         self.fabric.logout()
         topology.forget_paths()
+
+    def renew(self) -> list[str]:
+        """Log out and in, and return the devices to load: for another direction, with connections of its own.
+
+        What TCP learnt of the one must not shape the other; nor must what was tuned beside its load.
+        """
+        if self.settings.profile == HANDS_OFF:
+            # Nobody may use the sessions that the values of the next login are given back to.
+            self.fabric.part()
+            fabtune((ExitCode.DONE, ExitCode.NEEDS_ACTION), "revert", "--allow-relogin")
+        self.logout()
+        return self.login()
 
     @contextmanager
     def faults(self) -> Iterator[list[Event]]:

@@ -15,6 +15,8 @@ from fabtune.lab.shell import nsenter, write_sysctl
 from fabtune.lab.topology import TARGET
 from fabtune.model.untouched import UNTOUCHED
 
+# Not a state that is put in force beforehand, but `fabtune tune` beside each direction's load (hands_off.py).
+HANDS_OFF = "tune"
 _TUNED_PROFILES = Path("/usr/lib/tuned/profiles")
 # ESnet's fasterdata advice for a data transfer node with a 10 Gb/s NIC.
 _FASTERDATA = {

@@ -11,6 +11,7 @@ _PATHS, _STRIPES = "lab-paths", "md0"
 # A limited disk's largest request goes to one member, whole: its pieces, joined with their neighbours' here and there,
 # would not fill the ticks of the limit.
 _CHUNK_KIB = LIMITED_REQUEST_BYTES // 1024
+_SECTOR_BYTES = 512
 
 
 def stripe(disks: list[str]) -> str:
@@ -41,6 +42,16 @@ def paths_failed() -> int:
     """Return how many paths of the multipath device the kernel has given up."""
     words = run(["dmsetup", "status", _PATHS], what="asking for the paths").split()
     return words.count("F")
+
+
+def moved_bytes(device: str) -> dict[str, int]:
+    """Return what each disk below `device` has moved since it came, nothing for a disk that joins no others."""
+    found = {}
+    for slave in Path(f"/sys/block/{device}/slaves").glob("*"):
+        words = (slave / "stat").read_text().split()
+        # Documentation/block/stat.rst: read and write sectors.
+        found[slave.name] = _SECTOR_BYTES * (int(words[2]) + int(words[6]))
+    return found
 
 
 def part() -> None:

@@ -91,7 +91,9 @@ def _factor(parse: Parse, default: str, summary: str, name: str = "") -> Any:
 class Settings:
     """One combination, everything parsed; what nobody asked for has its default."""
 
-    profile: str = _factor(_profile, UNTOUCHED, "a fabtune profile, 'untouched', or another tuner to compare with")
+    profile: str = _factor(
+        _profile, UNTOUCHED, "a fabtune profile, 'untouched', 'tune', or another tuner to compare with"
+    )
     known: str = _factor(
         _one_of("given", "measured"), "given", "whether a profile is told the path's round trip and rate"
     )

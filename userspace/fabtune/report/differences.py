@@ -13,8 +13,8 @@ from fabtune.model.runrecord import RunRecord, StepResult
 _PARTS = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
 # What no two runs need have in common: the draw and the boot; of these the first of each side are shown.
 _OF_EACH_RUN = ("environment.settings.seed", "host.boot_id")
-# What the emulated line counted is no setting.
-_COUNTED = "environment.qdiscs_"
+# What the emulated line counted, and what `fabtune tune` saw beside the load before, is no setting.
+_COUNTED = ("environment.qdiscs_", "environment.fabtune_tune.")
 # What a job says of its place and time, which the record has beside it.
 _WHERE_AND_HOW_LONG = ("filename", "directory", "runtime", "ramp_time")
 _ABSENT, _LOAD = "absent", "load of "
