@@ -123,7 +123,7 @@ bench-module: deps-lab ## what fabstat.ko costs a request, beside BPF tools, on 
 	$(PYTHON) tests/bench/snapshot.py --out $(OUT)/bench
 	$(PYTHON) tests/bench/export.py --out $(OUT)/bench
 
-bench-depth-layout: ## what one word for the depth costs beside one a queue, on this machine's CPUs (out/bench/depth-layout.json)
+bench-depth-layout: deps-test ## what one word for the depth costs beside one a queue, on this machine's CPUs (out/bench/depth-layout.json)
 	$(PYTHON) tests/bench/depth_layout.py --out $(OUT)/bench
 
 bench-wan: deps-lab ## every shipped experiment over a WAN (wan-*), against untouched and other tuners (out/bench/wan.json)
