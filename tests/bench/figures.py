@@ -33,7 +33,7 @@ from fabtune.measure import resulttree  # noqa: E402
 MARKS = re.compile(r"(<!-- figures: ([a-z0-9-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 BEGIN = re.compile(r"<!-- figures: ([a-z0-9-]+) -->\n")
 PAGES = ("README.md", "Documentation/*.md")
-# Experiments whose curves are a picture of the documentation.
+# Experiments whose curves are a picture of the documentation, once their results are kept.
 PICTURES = ("demo", "wan-rtt")
 
 
@@ -94,7 +94,7 @@ def _of_benches(top: Path) -> dict[Path, Callable[[str], str]]:
 
 def made(top: Path) -> dict[Path, str]:
     """Return every page and picture as it must be.  Raises ValueError for results that cannot be believed."""
-    kept = {name: kept_file.read(path) for name, path in results_of(top).items()}
+    kept = {name: kept_file.read_measured(path) for name, path in results_of(top).items()}
     found: dict[Path, str] = {}
     of_benches = _of_benches(top)
 
@@ -116,7 +116,11 @@ def made(top: Path) -> dict[Path, str]:
         raise ValueError(f"the results of {', '.join(sorted(lost))} are shown on no page; a table needs {marks}")
     css = (top / kept_pictures.STYLE).read_text()
     for name in PICTURES:
-        found[top / f"Documentation/{name}.svg"] = kept_pictures.picture(kept[name].points, css)
+        drawing = top / f"Documentation/{name}.svg"
+        if name in kept:
+            found[drawing] = kept_pictures.picture(kept[name].points, css)
+        elif drawing.exists():
+            raise ValueError(f"{drawing.relative_to(top)}: no results are kept for it")
     foretold = why_page.read(top / why_page.KEPT.relative_to(TOP))
     found[top / why_page.DRAWING.relative_to(TOP)] = why_page.drawing(foretold)
     return found

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,16 @@ def read(path: Path) -> Kept:
     if document.get("schema") != SCHEMA or digest_of(document) != document.get("digest"):
         raise ValueError(f"{path}: edited by hand: its digest does not fit; measure, then keep it with --keep")
     return Kept(document["points"], document["origin"])
+
+
+def read_measured(path: Path) -> Kept:
+    """Return an experiment's kept results.  Raises ValueError as well where their origin tells of no runs."""
+    found = read(path)
+    for part in ("image", "code"):
+        # A digest over figures says that nobody changed them since, not that anything was measured.
+        if not re.search(rf"\b{part} \w", found.origin):
+            raise ValueError(f"{path}: its origin names no {part}, so no runs are known; measure, then --keep them")
+    return found
 
 
 def write(path: Path, points: Sequence[Point], origin: str) -> None:
