@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What a switch between profiles runs, on which end and in which order, and what it does not accept."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -82,6 +83,28 @@ def test_the_targets_values_are_read_there(fabtune: Path) -> None:
     (fabtune / "code.show").write_text("1")
     with pytest.raises(FabtuneError, match="reading the target's values failed: .* show"):
         switching.target_values(Ends(target_netns="target"))
+
+
+def test_in_a_namespace_of_this_host_what_is_the_initiator_s_is_none_of_the_target_s_values(fabtune: Path) -> None:
+    """The initiator's own disk, node record and paced portal were listed as what differed at the target."""
+    portal = {end: {"label": f"10.2.0.1:3260 as {end}", "identity": f"{end} 10.2.0.1:3260,netns:x"} for end in ENDS}
+    said = [
+        ("block.nr_requests", {"label": "sda", "identity": "naa.1"}),
+        ("iscsi.first_burst", {"label": "target at 10.2.0.1:3260", "identity": "iqn.x"}),
+        *(("connection.pacing", portal[end]) for end in ENDS),
+        ("lio.first_burst", {"label": "target tpgt_1", "identity": "iqn.x,1"}),
+        ("tcp.rmem_max", {"label": "netns target", "identity": "netns:target"}),
+        ("of.a_later_fabtune", {"label": "x", "identity": "x"}),
+    ]
+    readings = [{"tunable": name, "device": device, "value": "1"} for name, device in said]
+    (fabtune / "says.show").write_text(json.dumps({"readings": readings}))
+    assert list(switching.target_values(Ends(target_netns="target"))) == [
+        "connection.pacing of 10.2.0.1:3260 as target", "lio.first_burst of target tpgt_1",
+        "tcp.rmem_max of netns target", "of.a_later_fabtune of x",
+    ]  # fmt: skip
+
+
+ENDS = ("initiator", "target")
 
 
 def interrupting(directory: Path, times: int, then_s: int) -> Ends:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune import installed
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.host.run import finish
 from fabtune.host.sessions import live_sessions
@@ -44,8 +45,9 @@ class Ends:
 
 
 @attrs.frozen
-class _Labelled:
+class _Device:
     label: str
+    identity: str = ""
 
 
 @attrs.frozen
@@ -53,7 +55,7 @@ class _Shown:
     """What is needed of a value in what `fabtune show --json` prints."""
 
     tunable: str
-    device: _Labelled
+    device: _Device
     value: str | None
 
 
@@ -104,6 +106,7 @@ def switch(profile: str, ends: Ends, path: Sequence[str], sids: Sequence[int]) -
 def target_values(ends: Ends) -> dict[str, str]:
     """Return every tunable of the target's end, read back there, as ``name of device`` -> value.
 
+    A namespace of this host has its sessions and their disks, too: what only initiators have is this end's there.
     Nothing where that end is not tuned apart.  Raises FabtuneError.
     """
     if not ends.apart:
@@ -111,7 +114,17 @@ def target_values(ends: Ends) -> dict[str, str]:
     said = _fabtune("", [*_there(ends), "show", "--json", *_netns(ends)], (ExitCode.DONE,))
     where = ends.target_host or "the target's end"
     readings = typed.TOLERANT.read(_Readings, printed(said, where), where).readings
-    return {f"{one.tunable} of {one.device.label}": one.value for one in readings if one.value is not None}
+    mine = [one for one in readings if ends.target_host or not _is_initiators(one)]
+    return {f"{one.tunable} of {one.device.label}": one.value for one in mine if one.value is not None}
+
+
+def _is_initiators(one: _Shown) -> bool:
+    """Tell whether a value is of an initiator's alone; of a tunable that nobody knows here it is not known."""
+    known = shipped_catalog().tunables.get(one.tunable)
+    if known is None:
+        return False
+    as_initiator = known.scope == "connection" and one.device.identity.startswith("initiator ")
+    return as_initiator or "target" not in known.roles
 
 
 def _netns(ends: Ends) -> list[str]:
