@@ -4,12 +4,16 @@
 import html
 from typing import Any
 
+import attrs
 import pytest
-from run_records import make_record, with_fio
+from run_records import make_record, with_fio, with_step
 
 from fabtune.cli import measure
+from fabtune.experiment import clients, combination
+from fabtune.experiment.settings import parse_settings
+from fabtune.model.results import Point
 from fabtune.model.runrecord import RunRecord
-from fabtune.report import runs, suite
+from fabtune.report import demo, runs, suite
 
 
 def latencies(*ms: float) -> RunRecord:
@@ -52,3 +56,20 @@ def test_why_a_figure_is_not_told_is_printed_and_in_the_page(capsys: pytest.Capt
 
 
 BUSY = [f"kernel.all.cpu.{kind}" for kind in ("user", "sys", "irq.hard", "irq.soft")]
+
+
+def test_a_bound_is_one_number_on_every_page() -> None:
+    """119.5509 MB/s was 119.55 in an experiment's points, and so 119.5 on their page and 119.6 in `measure`."""
+    settings = parse_settings({"rtt": "20ms", "op": "read"}, "here")
+    told = clients.path_told(settings, "read")
+    record = attrs.evolve(make_record(119.4, "wan"), path=told)
+    record = with_step(record, depth=32, parameters={"block_bytes": 262144})
+    point = Point({"profile": "wan", "rtt_ms": 20.0, "op": "read", "mb_per_s": 119.4, "loss": 0.0})
+    point = combination.with_bound(point, record, record.steps[0], "read")
+    point = clients.with_what_bounds(settings, point, [point])
+    shown = [
+        row[[column.title for column in table.columns].index("bound")]
+        for table in (demo._table("", [point], demo._MORE), runs.figures(record))
+        for row in table.shown()
+    ]
+    assert shown == ["119.6", "119.6"] and point["line_mb_per_s"] == point["bound_mb_per_s"]

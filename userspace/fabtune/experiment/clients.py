@@ -129,7 +129,7 @@ def with_what_bounds(settings: Settings, point: Point, points: Sequence[Point]) 
     if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
         point |= {"bound_by": BY_DISK}
     told = path_told(settings, settings.op if settings.op == "mixed" else point["op"])
-    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 2)} if told.network else point
+    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 4)} if told.network else point
 
 
 def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:

@@ -207,7 +207,7 @@ def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Poi
     reno = network.sandias_reno_bytes_per_s(point.number("loss"))
     if reno < bound:
         point |= {"mathis_mb_per_s": round(reno / 1e6, 2)}
-    return point | {"bound_mb_per_s": round(bound / 1e6, 2), "fraction_of_bound": round(share, 4)}
+    return point | {"bound_mb_per_s": round(bound / 1e6, 4), "fraction_of_bound": round(share, 4)}
 
 
 if __name__ == "__main__":
