@@ -18,10 +18,10 @@ from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, UnsupportedError
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import follow, rounds
+from fabtune.guard.news import Told
 from fabtune.guard.round_trip import RoundTrip, has_moved
 from fabtune.guard.rounds import Guard
 from fabtune.guard.seen_path import SeenPath
-from fabtune.guard.told import Told
 from fabtune.host import tree
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.device import Device

@@ -13,8 +13,8 @@ from test_guard import looked
 
 from fabtune.cli.main import main
 from fabtune.guard import rounds
+from fabtune.guard.news import Told
 from fabtune.guard.rounds import Guard
-from fabtune.guard.told import Told
 from fabtune.tune import journal
 
 host = test_guard.host

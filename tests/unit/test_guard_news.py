@@ -13,8 +13,8 @@ from fabtune.export import kept
 from fabtune.facts import devices
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
+from fabtune.guard.news import Told
 from fabtune.guard.rounds import Guard
-from fabtune.guard.told import Told
 from fabtune.host.sessions import called
 from fabtune.tune import again, journal
 from fabtune.tune.verify import Drift

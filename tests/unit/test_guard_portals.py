@@ -18,8 +18,8 @@ from fabtune.backends import record
 from fabtune.cli.main import main
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard import rounds
+from fabtune.guard.news import Told
 from fabtune.guard.rounds import Guard
-from fabtune.guard.told import Told
 from fabtune.host import portal_options
 from fabtune.host.portal_options import Options, Portal
 from fabtune.host.sockets import TcpSocket

@@ -18,9 +18,9 @@ from fabtune.export import kept
 from fabtune.export.guarded import Guarded
 from fabtune.guard import rounds
 from fabtune.guard.least import Least, kept_s
+from fabtune.guard.news import Told
 from fabtune.guard.rate import AtPace
 from fabtune.guard.rounds import Guard
-from fabtune.guard.told import Told
 from fabtune.tune import journal
 
 path_ms = test_guard.path_ms

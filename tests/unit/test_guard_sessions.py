@@ -14,9 +14,9 @@ from test_guard import connection, kinds, most
 
 from fabtune.errors import FabtuneError
 from fabtune.guard import rounds
+from fabtune.guard.news import Told
 from fabtune.guard.rounds import Guard
 from fabtune.guard.seen_path import SeenPath
-from fabtune.guard.told import Told
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune import journal
 

@@ -19,7 +19,7 @@ from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.experiment.expect import JudgedExpectation
 from fabtune.experiment.publish import Published
-from fabtune.guard.told import WARNING, Told
+from fabtune.guard.news import WARNING, Told
 from fabtune.measure import recordfile, workload_run
 from fabtune.report import suite
 from fabtune.tune import readiness

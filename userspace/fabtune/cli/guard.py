@@ -9,8 +9,8 @@ import time
 
 from fabtune.cli import console
 from fabtune.errors import ExitCode
+from fabtune.guard.news import WARNING, Told
 from fabtune.guard.rounds import Guard
-from fabtune.guard.told import WARNING, Told
 
 # A look is not to take more than a share of this of one CPU.
 _MOST_CPU = 1 / 20

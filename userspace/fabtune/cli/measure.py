@@ -160,6 +160,11 @@ def _show(result: RunRecord) -> None:
     balanced = throughput.balanced(cells.cells([result]))
     for sentence in (*reasons.sentences(result), *openloops.said(result), *balanced):
         table.paragraph(sentence)
-    for one in (runs.untold(result), runs.network(result), runs.proof(result), runs.laws(result, only_failed=True)):
+    for one in (
+        runs.untold_figures(result),
+        runs.network(result),
+        runs.proof(result),
+        runs.laws(result, only_failed=True),
+    ):
         if one.rows:
             table.report_table(one)

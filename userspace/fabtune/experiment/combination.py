@@ -188,7 +188,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value |
     }
     if seen is not None:
         point |= {"queue_full": seen.queue_full, "at_limit": round(seen.at_limit, 4)}
-    said = [verdicts.verdict(step, one) for one in step.limits if one.way == op]
+    said = [verdicts.limited_by(step, one) for one in step.limits if one.way == op]
     return step, point | {"limits": said[0]} if said else point
 
 

@@ -177,7 +177,7 @@ def _most_said(points: Sequence[Point]) -> str | None:
     alike = [point for point, name in zip(looked, names, strict=True) if name == most]
     middle = sorted(alike, key=lambda one: one.number(THROUGHPUT))[len(alike) // 2]
     rate = statistics.median(one.number(THROUGHPUT) for one in alike)
-    said = words.with_rate(str(middle[_LIMITS]), middle.number(THROUGHPUT) * 1e6, rate * 1e6)
+    said = words.at_rate(str(middle[_LIMITS]), middle.number(THROUGHPUT) * 1e6, rate * 1e6)
     others, unseen = len(points) - len(alike), len(points) - len(looked)
     if not others:
         return said

@@ -47,7 +47,7 @@ class Slower:
 
 
 @attrs.define
-class Rate:
+class ArrivalRate:
     """The load, look by look: the most that it moved in several in a row, and what is told of less."""
 
     carried_bytes_per_s: float = 0.0

@@ -4,8 +4,8 @@
 import time
 from collections.abc import Iterator
 
+from fabtune.guard.news import NOTICE, WARNING, Told, of_path, path_name
 from fabtune.guard.seen_path import SeenPath
-from fabtune.guard.told import NOTICE, WARNING, Told, of_path, path_name
 from fabtune.tune.journal import Transaction
 
 # A line whose rate comes and goes is not told of oftener.

@@ -68,7 +68,7 @@ def told_and_untold(result: StepResult) -> list[Figure]:
     return [*(one for op in document.directions for one in _of_direction(result, op)), *_cpu(result)]
 
 
-def untold(result: StepResult) -> dict[str, str]:
+def why_untold(result: StepResult) -> dict[str, str]:
     """Return why the step does not tell figures that it would have, by their keys."""
     return {one.key: one.why for one in told_and_untold(result) if isinstance(one, Untold)}
 

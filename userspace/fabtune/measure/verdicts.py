@@ -10,7 +10,7 @@ from fabtune.why import words
 _ONE_RATE = 0.05
 
 
-def rate(result: StepResult, one: Limits) -> float:
+def own_bytes_per_s(result: StepResult, one: Limits) -> float:
     """Return the bytes per second of the direction that was limited: the load's own where it is the disk's, too."""
     own = measured.throughput_of(result, one.way)
     of_one_disk = sum(other.way == one.way for other in result.limits) == 1
@@ -19,6 +19,6 @@ def rate(result: StepResult, one: Limits) -> float:
     return own.bytes_per_s
 
 
-def verdict(result: StepResult, one: Limits) -> str:
+def limited_by(result: StepResult, one: Limits) -> str:
     """Return what limited a direction of a step in a sentence."""
-    return words.with_rate(one.verdict, one.bytes_per_s, rate(result, one))
+    return words.at_rate(one.verdict, one.bytes_per_s, own_bytes_per_s(result, one))

@@ -49,7 +49,7 @@ class _Seen:
     @property
     def verdict(self) -> str:
         """The verdict with the rate that tables have."""
-        return words.with_rate(self.limits.verdict, self.limits.bytes_per_s, self.bytes_per_s)
+        return words.at_rate(self.limits.verdict, self.limits.bytes_per_s, self.bytes_per_s)
 
     @property
     def limiter(self) -> str:
@@ -88,7 +88,7 @@ def _looks(records: Sequence[RunRecord]) -> tuple[list[_Seen], Mapping[str, Coun
     for record, step in steps:
         mine = point_of(record, step)
         point = ", ".join(_in_words(name, mine[name]) for name in names if name in mine)
-        found += [_Seen(point, step.name, one, verdicts.rate(step, one)) for one in step.limits]
+        found += [_Seen(point, step.name, one, verdicts.own_bytes_per_s(step, one)) for one in step.limits]
         ways = step.fio.directions if step.fio and not step.must_fail else ()
         for way in ways:
             unseen[way][point] += all(one.way != way for one in step.limits)
@@ -152,7 +152,7 @@ def _listed(names: Sequence[str], mine: Collection[str], kind: str) -> str:
 def sentences(record: RunRecord) -> list[str]:
     """Return the verdicts of one run, with the step's name where it has several."""
     several = len(record.steps) > 1
-    told = [(step.name, verdicts.verdict(step, one)) for step in record.steps for one in step.limits]
+    told = [(step.name, verdicts.limited_by(step, one)) for step in record.steps for one in step.limits]
     return [f"{name}: {said}" if several else said for name, said in told]
 
 
@@ -163,7 +163,7 @@ def section(records: Sequence[RunRecord]) -> Section | None:
             record.file,
             step.name,
             one.way,
-            verdicts.rate(step, one) / 1e6,
+            verdicts.own_bytes_per_s(step, one) / 1e6,
             share.share,
             words.limiter_name(share),
             _seen(share),

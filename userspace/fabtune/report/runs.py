@@ -63,7 +63,7 @@ def _rows(record: RunRecord, result: StepResult) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def untold(record: RunRecord) -> Table:
+def untold_figures(record: RunRecord) -> Table:
     """Return which of the figures that `figures` has columns for are not told, and why."""
     columns = Column("step", "step"), Column("not told", "figure"), Column("why", "why")
     keys = tuple(column.key for column in _COLUMNS)
@@ -130,7 +130,7 @@ def as_json(record: RunRecord) -> dict[str, Json]:
                 **{metric.key: metric.value for metric in metrics.of_step(result)},
                 **openloops.as_json(result.offered, result.replayed),
                 "limits": reasons.as_json(result.limits),
-                "untold": metrics.untold(result),
+                "untold": metrics.why_untold(result),
                 **{f"{one.key}_error": one.error for one in metrics.of_step(result) if one.error is not None},
                 **{f"{end}_cpu_share": share for end, share in (result.cpu_shares or {}).items()},
             }

@@ -295,8 +295,8 @@ def _runs(records: Sequence[RunRecord]) -> page.Section:
     columns = (Column("run", "run"), Column("kernel", "kernel"), *runs.figures(records[0]).columns)
     rows = [(one.file, one.host.kernel, *row) for one in records for row in runs.figures(one).rows]
     tables = [Table("All runs", columns, tuple(rows), group_by=2)]
-    columns = (Column("run", "run"), *runs.untold(records[0]).columns)
-    if untold := tuple((one.file, *row) for one in records for row in runs.untold(one).rows):
+    columns = (Column("run", "run"), *runs.untold_figures(records[0]).columns)
+    if untold := tuple((one.file, *row) for one in records for row in runs.untold_figures(one).rows):
         tables.append(Table("What runs do not tell", columns, untold, group_by=2))
     return page.Section("All runs", tables=tuple(tables))
 

@@ -40,7 +40,7 @@ def verdict(one: Judged) -> str:
     return f"{text}, and by {second.subject} ({_percent(second)})" if second and second.share >= _ALSO else text
 
 
-def with_rate(said: str, before_bytes_per_s: float, bytes_per_s: float) -> str:
+def at_rate(said: str, before_bytes_per_s: float, bytes_per_s: float) -> str:
     """Return a verdict with another rate of its disk, which stands before that of a line as large as it."""
     return said.replace(mb(before_bytes_per_s), mb(bytes_per_s), 1)
 
