@@ -5,8 +5,9 @@
     drgn fabtune-stuck.drgn.py [SECONDS]                  # this kernel, as root
     drgn -c vmcore -s vmlinux fabtune-stuck.drgn.py 60    # a dump; both need the kernel's debugging symbols
 
-It needs no fabstat.ko: what is under way stands in the tags of its queue, what waits to be issued again in its list.  It does
-not look at what waits in hardware queues' dispatch lists and in I/O schedulers, as that of a session that is down does.
+It needs no fabstat.ko: what is under way stands in the tags of its queue, what waits to be issued again in its list.
+It does not look at what waits in hardware queues' dispatch lists and in I/O schedulers, as that of a session that is
+down does.
 Ages are in whole seconds, "?" where the queue keeps no I/O statistics (iostats 0).  On a host that is up and has the
 module, `fabtune stuck` knows more.
 """
@@ -64,7 +65,8 @@ def main(prog):
         print(f"{age:>8}  {name:8} {op:8} sector {sector}  {length} bytes  {state}")
     if not rows:
         print(
-            f"no driver has a request older than {threshold_s:g} s; dispatch lists and I/O schedulers were not looked at"
+            f"no driver has a request older than {threshold_s:g} s; "
+            "dispatch lists and I/O schedulers were not looked at"
         )
 
 
