@@ -102,6 +102,15 @@ def test_a_load_that_asks_for_less_is_no_slower_line(host: Path, seconds: Callab
     assert seconds(guard, 42, _QUARTER, times=400) == [] and not guard.uneasy
 
 
+def test_a_load_that_asks_for_less_beside_others_queue_or_jitter_is_no_slower_line(
+    host: Path, seconds: Callable[..., list[Told]]
+) -> None:
+    guard = Guard(heal=False)
+    seconds(guard, 40, _LINE, least_ms=39.9)
+    seconds(guard, 60, _QUARTER, least_ms=39.9, times=2)
+    assert seconds(guard, 60, _QUARTER, least_ms=39.8, times=400) == [] and not guard.uneasy
+
+
 def test_a_line_that_comes_and_goes_is_told_of_once_in_ten_minutes(
     host: Path, seconds: Callable[..., list[Told]]
 ) -> None:

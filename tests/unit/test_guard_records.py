@@ -13,7 +13,7 @@ from fabtune.cli import console
 from fabtune.cli.main import main
 from fabtune.export import kept
 from fabtune.export.verified import Verified
-from fabtune.guard.remedy import puts_right
+from fabtune.guard.remedy import put_right_by
 from fabtune.guard.rounds import Guard
 from fabtune.tune import journal
 from fabtune.tune.verify import Drift
@@ -99,9 +99,9 @@ def test_a_record_that_a_discovery_reset_is_told_with_what_puts_it_right_as_heal
     ],
 )
 def test_what_healing_leaves_is_said_of_what_it_leaves_alone(tunable: str, said: str) -> None:
-    found = puts_right(Drift(tunable, "host", "1", "2", drifted=True), [])
+    found = put_right_by(Drift(tunable, "host", "1", "2", drifted=True), [])
     assert said in found and bool(said) == bool(found)
-    assert puts_right(Drift(tunable, "host", "1", None, drifted=True), []) == ""
+    assert put_right_by(Drift(tunable, "host", "1", None, drifted=True), []) == ""
 
 
 def test_what_was_in_a_record_is_asked_once_more_before_it_is_written(

@@ -23,7 +23,10 @@ _AT_PACE_S = 180.0
 
 @attrs.frozen
 class Slower:
-    """Less than was carried arrives while a queue stands; `sure`: TCP has seen the least round trip meanwhile."""
+    """Less than was carried arrives while a queue stands, and no less is asked for.
+
+    `sure`: TCP has seen the least round trip meanwhile.
+    """
 
     carried_bytes_per_s: float
     bytes_per_s: float
@@ -42,12 +45,13 @@ class Slower:
             )
         return (
             f"its line carried {self.carried_bytes_per_s / 1e6:.1f} MB/s, now {self.bytes_per_s / 1e6:.1f} MB/s arrive "
-            f"at round trips of {self.rtt_ms:.1f} ms, and {least}; no buffer is enlarged for it; `fabtune tune` tells"
+            f"at round trips of {self.rtt_ms:.1f} ms with as much under way, and {least}; no buffer is enlarged for "
+            "it; `fabtune tune` tells"
         )
 
 
 @attrs.define
-class ArrivalRate:
+class Carried:
     """The load, look by look: the most that it moved in several in a row, and what is told of less."""
 
     carried_bytes_per_s: float = 0.0
@@ -77,8 +81,15 @@ class ArrivalRate:
             self._loads.append(bytes_per_s)
             if len(self._loads) == _LOOKS:
                 self.carried_bytes_per_s = max(self.carried_bytes_per_s, min(self._loads))
-        fell = bytes_per_s < FULL * self.carried_bytes_per_s
-        self._found.append(Slower(self.carried_bytes_per_s, bytes_per_s, *queue) if fell and queue else None)
+        slower = Slower(self.carried_bytes_per_s, bytes_per_s, *queue) if queue else None
+        self._found.append(slower if slower and self._asks_as_much(slower) else None)
+
+    @staticmethod
+    def _asks_as_much(found: Slower) -> bool:
+        """Tell whether what is under way would fill the line as it was: else the queue is others', or is jitter."""
+        fell = found.bytes_per_s < FULL * found.carried_bytes_per_s
+        filled = FULL * found.carried_bytes_per_s * found.least_ms
+        return fell and found.bytes_per_s * found.rtt_ms >= filled
 
     @property
     def slower(self) -> Slower | None:

@@ -10,7 +10,7 @@ from fabtune.tune.journal import Transaction
 from fabtune.tune.verify import Drift
 
 
-def puts_right(drift: Drift, known: Sequence[Transaction]) -> str:
+def put_right_by(drift: Drift, known: Sequence[Transaction]) -> str:
     """Return what is to be said of a value that `--heal` leaves as it is whatever it was, '' where it may write it."""
     tunable = shipped_catalog().tunables.get(drift.tunable)
     if tunable is None or drift.found is None:

@@ -24,7 +24,7 @@ from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.least import kept_s
 from fabtune.guard.news import NOTICE, WARNING, Told, of_drift, of_path, of_rows, path_name
 from fabtune.guard.rate_news import of_pace, of_rate
-from fabtune.guard.remedy import puts_right
+from fabtune.guard.remedy import put_right_by
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
@@ -164,7 +164,7 @@ class Guard:
         for value, one in found.items():
             was, before = _found(one), self._told.get(value)
             if (before is None or _found(before) != was) and (value, was) not in self._told_at_s:
-                notes = [one.note, puts_right(one, journal.transactions()) if self.heal else ""]
+                notes = [one.note, put_right_by(one, journal.transactions()) if self.heal else ""]
                 note = "".join(f"{mark}{text}" for mark, text in zip((": ", "; "), notes, strict=True) if text)
                 text = f"{one.tunable} of {one.device} is {was}, applied was {one.expected}{note}"
                 yield Told(kind, WARNING, text, of_drift(one))

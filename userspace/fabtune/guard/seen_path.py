@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import attrs
 
 from fabtune.guard.least import Least
-from fabtune.guard.rate import FULL, LOAD_BYTES_PER_S, ArrivalRate, AtPace
+from fabtune.guard.rate import FULL, LOAD_BYTES_PER_S, AtPace, Carried
 from fabtune.guard.round_trip import RoundTrip, has_moved, is_longer
 from fabtune.host.sockets import TcpSocket
 from fabtune.tune.planned_paths import Ends, at_distance, but_others
@@ -40,7 +40,7 @@ class SeenPath:
     # The most that moved from one look to the next one over the path as it was.
     most_bytes_per_s: float = 0.0
     leasts: dict[_Ends, Least] = attrs.field(factory=dict)
-    rate: ArrivalRate = attrs.field(factory=ArrivalRate)
+    rate: Carried = attrs.field(factory=Carried)
     at_pace: AtPace = attrs.field(factory=AtPace)
     # Whether less moves over the longer path while TCP's least round trip may be from before: it may be a queue.
     unsure: bool = False
