@@ -80,6 +80,15 @@ def test_what_only_the_lab_can_vary_is_refused(tmp_path: Path) -> None:
     fleet.check_definition(definition.load(str(path)))
 
 
+@pytest.mark.parametrize("profile", ["tune", "fasterdata", "bpftune"])
+def test_what_only_the_lab_s_guests_are_tuned_by_is_refused(tmp_path: Path, profile: str) -> None:
+    path = tmp_path / "exp.toml"
+    for text in (f'[factors]\nprofile = ["untouched", "{profile}"]\n', f'[fixed]\nprofile = "{profile}"\n'):
+        path.write_text(text)
+        with pytest.raises(InputError, match=f"profile = {profile}: found what tunes the lab's guests"):
+            fleet.check_definition(definition.load(str(path)))
+
+
 def test_points_are_a_host_each_and_their_sum(tmp_path: Path) -> None:
     path = tmp_path / "exp.toml"
     path.write_text('seeds = 1\n[factors]\nprofile = ["wan"]\n')

@@ -27,6 +27,7 @@ from fabtune.experiment.definition import Definition
 from fabtune.experiment.inventory import Inventory
 from fabtune.experiment.settings import ops_of, parameters_of, ways_of
 from fabtune.experiment.taking_back import taken_back_whole
+from fabtune.experiment.tuners import LABS_OWN
 from fabtune.experiment.untold import untold_of
 from fabtune.host.run import ended, launch, require, tail
 from fabtune.installed import data_dir
@@ -78,6 +79,12 @@ def check_definition(definition: Definition) -> None:
         raise InputError(
             f"{definition.path}: workload = net: found the network alone, expected a load on disks, which a fleet "
             "measures; `fabtune measure net --peer HOST` measures the network between two hosts"
+        )
+    profiles = (*definition.factors.get("profile", ()), definition.fixed.get("profile"))
+    if name := next((one for one in profiles if one in LABS_OWN), None):
+        raise InputError(
+            f"{definition.path}: profile = {name}: found what tunes the lab's guests, expected a profile that "
+            f"`fabtune apply` can apply to a fleet, or {UNTOUCHED}"
         )
 
 

@@ -145,3 +145,5 @@ TUNERS: dict[str, Callable[[], None]] = {
     "bpftune": _bpftune,
     "sandia": _sandia,
 }
+# What tunes no other hosts than guests of the lab.
+LABS_OWN = frozenset({*TUNERS, HANDS_OFF}) - {UNTOUCHED}
