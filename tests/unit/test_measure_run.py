@@ -21,6 +21,7 @@ from processes import runs
 from fabtune import progress
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
+from fabtune.host import tree
 from fabtune.measure import checks, measured, metrics, pcp, recordfile, target, workload, workload_run
 from fabtune.measure.watch import Watch
 
@@ -167,6 +168,22 @@ def test_trouble_during_the_first_sample_keeps_what_was_measured(
         workload_run.measure(load, target.find(str(disk_dir)), runtime_s=60, ramp_s=0)
     fio = caught.value.record.steps[0].fio
     assert fio is not None and fio.moved_bytes() > 0
+
+
+def test_a_sample_says_that_a_session_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    on = attrs.evolve(target.find(str(tmp_path)), sessions=(1, 2))
+    states = [tmp_path / f"class/iscsi_session/session{sid}/state" for sid in on.sessions]
+    for state in states:
+        state.parent.mkdir(parents=True)
+        state.write_text("LOGGED_IN\n")
+    watch = Watch(on, None)
+    assert "iscsi.sessions_out" not in watch.sample(edge=True)
+    states[0].write_text("FAILED\n")
+    assert watch.sample(edge=True)["iscsi.sessions_out"] == 1
+    # One that was logged out is out as well.
+    states[1].unlink()
+    assert watch.sample(edge=True)["iscsi.sessions_out"] == 2
 
 
 def test_the_load_dies_with_its_starter(disk_dir: Path) -> None:

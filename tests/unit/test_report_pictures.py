@@ -176,6 +176,43 @@ def test_a_new_session_is_said() -> None:
     assert section and "logged in anew" in section.details[0].figures[0].caption
 
 
+def test_a_session_that_was_out_is_marked_where_it_was() -> None:
+    """A re-login was a sentence in the caption, and no mark where the curve falls to nothing."""
+    record = a_run_with_events()
+    for sample in record.steps[0].samples:
+        if 10 <= sample["time.monotonic"] <= 12:
+            sample["iscsi.sessions_out"] = 1
+    section = overtime.section([record], "xdd")
+    assert section
+    marked = re.findall(r'class="event" data-at="([0-9.]+)"', section.details[0].figures[0].svg)
+    begun = record.steps[0].samples[0]["time.monotonic"]
+    assert marked == ["9.000", f"{10 - begun:.3f}", f"{13 - begun:.3f}"]
+    assert all(words in section.details[0].figures[0].svg for words in ("a session is out", "logged in again"))
+    flapping = with_step(record, samples=tuple(
+        sample | {"iscsi.sessions_out": at % 2} for at, sample in enumerate(record.steps[0].samples)
+    ))  # fmt: skip
+    section = overtime.section([flapping], "xdd")
+    assert (
+        section
+        and "Of 10 times that a session was out, the first 3 are marked." in section.details[0].figures[0].caption
+    )
+
+
+def test_a_connection_that_was_made_anew_unseen_is_said() -> None:
+    """Edges name the sessions that there were at first: no record of a re-login had others at the end."""
+    before, after = ({"remote": "10.0.0.1", "remote_port": 3260, "local_port": port} for port in (40000, 40002))
+    record = make_record(100, seconds=5)
+
+    def caption(*ends: Any) -> str:
+        first, last = (Edge(sockets=(one,)) for one in ends)
+        section = overtime.section([with_step(record, before=first, after=last)], "xdd")
+        assert section
+        return section.details[0].figures[0].caption
+
+    assert "A session was logged in anew during this step." in caption(before, after)
+    assert "anew" not in caption(before, before) and "anew" not in caption(before, before | {"remote": "10.0.0.2"})
+
+
 def test_folds_are_named_by_their_point() -> None:
     section = overtime.section([a_run_with_events(), make_record(1, seconds=5)], "xdd")
     assert section

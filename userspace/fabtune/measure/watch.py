@@ -9,9 +9,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.host import tree
 from fabtune.measure import counters
 from fabtune.measure.target import Target
-from fabtune.model.runrecord import HangingRequest, Readings, Sample, Stuck
+from fabtune.model.runrecord import SESSIONS_OUT, HangingRequest, Readings, Sample, Stuck
 from fabtune.stat import NOT_COUNTING, Snapshot, StuckRequest, diff, parse, snapshot, stuck
 from fabtune.stat.snapshot import read_file, words
 
@@ -60,11 +61,18 @@ class Watch:
         taken = counters.sample(disk)
         if self._target.meter is not None:
             taken |= self._target.meter()
+        if out := self._sessions_out():
+            taken[SESSIONS_OUT] = out
         if self._fabstat and (edge or not self._readings or len(self._readings[0][1]) <= _LARGE_BYTES):
             self._readings.append((taken, read_file("stats")))
         if self._stuck_after_s is not None:
             self._look_for_stuck(self._stuck_after_s)
         return taken
+
+    def _sessions_out(self) -> int:
+        """Return how many of the target's sessions are not logged in, those that are gone among them."""
+        states = (tree.read_text(tree.SYS / f"class/iscsi_session/session{sid}/state") for sid in self._target.sessions)
+        return sum(state != "LOGGED_IN" for state in states)
 
     def _look_for_stuck(self, after_s: float) -> None:
         for request in stuck().requests:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fabtune.measure import measured
 from fabtune.measure.workload import said_value
-from fabtune.model.runrecord import RunRecord, StepResult
+from fabtune.model.runrecord import SESSIONS_OUT, RunRecord, StepResult
 from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section
@@ -20,6 +20,8 @@ _LEAST_ROWS = 20
 _PANELS = (("MB/s", (1, 2)), ("requests", (3, 6)), ("ms", (4, 5)))
 _LOOKS = {index: look for look, index in enumerate(index for _, columns in _PANELS for index in columns)}
 _RESENT = 7
+# So many times that a session was out are marked.
+_MARKED = 3
 # Beside the label of a run these say which it is; the others are the load's own.
 _OWN = ("op",)
 
@@ -80,9 +82,31 @@ def _point(record: RunRecord, result: StepResult, varying: Sequence[str], apart:
 
 def _caption(result: StepResult) -> str:
     text = "Drag, or use + - and the arrows, to zoom."
-    if result.before.iscsi and result.after.iscsi and result.before.iscsi.keys() != result.after.iscsi.keys():
-        text += " A session was logged in anew during this step."
-    return text
+    times = len(_outages(result)) // 2
+    if times > _MARKED:
+        text += f" Of {times} times that a session was out, the first {_MARKED} are marked."
+    return f"{text} A session was logged in anew during this step." if _is_anew(result) else text
+
+
+def _is_anew(result: StepResult) -> bool:
+    """Tell whether what a step ended with are other sessions, or other connections, than it began with."""
+    before, after = result.before, result.after
+    if before.iscsi and after.iscsi and before.iscsi.keys() != after.iscsi.keys():
+        return True
+    first, last = ({(one.get("remote"), one.get("local_port")) for one in edge.sockets} for edge in (before, after))
+    # One that is gone alone was another's logout, one that is new alone another's login.
+    return bool({remote for remote, _ in first - last} & {remote for remote, _ in last - first})
+
+
+def _outages(result: StepResult) -> list[tuple[float, str]]:
+    """Return when a session was first seen to be out, and when all were first seen to be there again, in s."""
+    samples = result.samples
+    out = [bool(one.get(SESSIONS_OUT)) for one in samples]
+    return [
+        (one["time.monotonic"] - samples[0]["time.monotonic"], "a session is out" if now else "logged in again")
+        for one, before, now in zip(samples[1:], out, out[1:], strict=False)
+        if before is not now
+    ]
 
 
 def _marks(record: RunRecord, result: StepResult, rows: Sequence[tuple[Cell, ...]]) -> Marks:
@@ -93,6 +117,7 @@ def _marks(record: RunRecord, result: StepResult, rows: Sequence[tuple[Cell, ...
     shaded = [(0.0, part.begin_s - begin_s), (part.end_s - begin_s, end_s - begin_s)] if part else []
     unix_s = samples[0].get("time.unix", 0.0)
     events = [(one.unix_s - unix_s, one.what) for one in record.events if 0 <= one.unix_s - unix_s <= end_s - begin_s]
+    events += _outages(result)[: 2 * _MARKED]
     resent = tuple(float(row[0] or 0) for row in rows if row[_RESENT])
     return Marks(tuple((a, b) for a, b in shaded if b - a > 0.05), tuple(events), resent)
 
