@@ -93,6 +93,9 @@ def test_a_path_that_is_longer_for_good_keeps_what_was_written_for_it(
     assert kinds(seconds(guard, 160, _QUARTER)) == ["path-moved", "followed"]
     assert seconds(guard, 160, _LINE, times=280) == []
     assert seconds(guard, 160, _LINE, least_ms=160, times=400) == [] and most(host) == 4_000_000
+    # What is a queue is told from what the path is by now.
+    assert seconds(guard, 640, _QUARTER, least_ms=160, times=2) == []
+    assert kinds(seconds(guard, 640, _QUARTER, least_ms=159.9)) == ["rate-moved"] and most(host) == 4_000_000
 
 
 def test_a_load_that_asks_for_less_is_no_slower_line(host: Path, seconds: Callable[..., list[Told]]) -> None:
@@ -135,6 +138,9 @@ def test_a_line_that_comes_and_goes_is_told_of_once_in_ten_minutes(
         # The path may have grown after the queue.
         ([(40, 160, 0, True), (39, 160, 1, True), (39, 300, 2, True)], False),
         ([(40, 160, 0, True), (39, 160, 1, True), (39, 45, 2, True), (39, 160, 3, True)], False),
+        # It may have been back meanwhile; a queue may come and go by half.
+        ([(5, 150, 0, True), (5, 10, 200, True), (5, 150, 201, True), (5, 150, 300, True)], False),
+        ([(40, 160, 0, True), (40, 100, 200, True), (40, 160, 201, True), (40, 160, 300, True)], True),
         ([(0, 160, 0, True), (0, 160, 400, True)], False),
     ],
 )  # fmt: skip

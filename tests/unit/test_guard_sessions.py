@@ -105,6 +105,24 @@ def test_values_stay_at_a_logout_of_the_far_session_whatever_the_near_one_has_ha
     assert kinds(sessions(guard, 20, (40004, 20, *_BUSY), near)) == ["path-moved", "followed"]
 
 
+def test_a_queue_of_the_near_session_alone_makes_no_far_one_of_it(
+    host: Path, sessions: Callable[..., list[Told]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TCP has seen its own, shorter round trip meanwhile: when the far one is logged out, none has become shorter."""
+    guard, far, near = Guard(heal=True), (_FAR, 40, *_BUSY), (_NEAR, 5, *_BUSY)
+    assert sessions(guard, 20, far, near) == []
+    real = rounds._connections
+    for at_s in range(10):
+        acked = 10**9 + 500_000 * at_s
+        queue = connection(90, acked, least_ms=5 - at_s / 100, port=_NEAR)
+        there = [connection(40, acked, port=_FAR), queue]
+        monkeypatch.setattr(rounds, "_connections", lambda *_, there=there: there)
+        monkeypatch.setattr(time, "monotonic", lambda at_s=at_s: 20 + at_s / 20)
+        assert [one for one in guard.look(lambda _: None) if one.kind != "path-moved"] == []
+    monkeypatch.setattr(rounds, "_connections", real)
+    assert sessions(guard, 60, near) == [] and most(host) == 10_000_000
+
+
 def test_of_connections_that_are_gone_no_round_trip_is_told(
     host: Path, sessions: Callable[..., list[Told]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,9 @@ from fabtune.errors import FabtuneError
 from fabtune.guard.round_trip import is_longer
 from fabtune.host import namespaces, tree
 
+# A queue comes and goes by less than so many times; what rises more was away in between.
+_AGAIN = 2.0
+
 
 @attrs.define
 class Least:
@@ -20,7 +23,9 @@ class Least:
 
     least_ms: float = 0.0
     anew: bool = False
+    # The smoothed one when it began to be longer, and the lowest since.
     _longer_ms: float = 0.0
+    _lowest_ms: float = 0.0
     _since_s: float | None = None
 
     def look(self, least_ms: float, rtt_ms: float, now_s: float, kept_s: float, *, full: bool) -> None:
@@ -30,16 +35,17 @@ class Least:
         """
         if not least_ms or not is_longer(least_ms, rtt_ms):
             self._since_s, self.anew = None, False
-        elif self._since_s is None or is_longer(self._longer_ms, rtt_ms):
+        elif self._since_s is None or is_longer(self._longer_ms, rtt_ms) or rtt_ms > _AGAIN * self._lowest_ms:
             # What was seen beside a queue tells nothing of a path that grew after that.
-            self._longer_ms, self._since_s, self.anew = rtt_ms, now_s, False
+            self._longer_ms = self._lowest_ms = rtt_ms
+            self._since_s, self.anew = now_s, False
         elif least_ms < self.least_ms:
             self.anew = True
         elif not full:
             self._since_s = now_s
         elif now_s - self._since_s >= kept_s:
             self.anew = True
-        self.least_ms = least_ms
+        self.least_ms, self._lowest_ms = least_ms, min(self._lowest_ms, rtt_ms)
 
 
 def kept_s(netns: str) -> float:

@@ -127,6 +127,9 @@ class SeenPath:
 
     def _judge(self, live: Sequence[TcpSocket], bytes_per_s: float, rate_bit_per_s: float | None) -> None:
         """Note the round trips of the connections that tell of theirs, but for queues, and what moves beside them."""
+        if self.before_ms is not None and any(is_longer(self.before_ms, one.min_rtt_ms) for one in live):
+            # It was a longer path.
+            self.before_ms = None
         known = [one for one in live if self._is_known_queue(one)]
         others = [one for one in live if one not in known]
         longer = [one for one in others if self._is_longer(one.rtt_ms)]
@@ -140,8 +143,9 @@ class SeenPath:
         queue = (longest.rtt_ms, longest.path_rtt_ms, longest in known) if longest else None
         self.rate.look(bytes_per_s, queue, as_it_was=not moved)
         for one in known:
-            # Never below: whoever told a longer one may know of jitter.
-            self.trips[_ends(one)].look(self._as_it_was_ms)
+            # One with a shorter path of its own has not what was planned for.
+            if not has_moved(self._as_it_was_ms, one.min_rtt_ms):
+                self.trips[_ends(one)].look(self._as_it_was_ms)
         for one in others:
             if one not in queues:
                 self.trips[_ends(one)].look(one.rtt_ms)
