@@ -3,6 +3,8 @@
 
 import random
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -196,6 +198,27 @@ def test_a_session_that_was_out_is_marked_where_it_was() -> None:
         section
         and "Of 10 times that a session was out, the first 3 are marked." in section.details[0].figures[0].caption
     )
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="chromium is not installed here")
+def test_an_opened_fold_says_what_its_marks_are(tmp_path: Path) -> None:
+    """The zoomable drawing had the marks without their words."""
+    html = suite.render([a_run_with_events()], [], [], ["fabtune", "report"])
+    noted = "const said = [], draw = CanvasRenderingContext2D.prototype.fillText;"
+    noted += "CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {"
+    noted += "said.push(text); document.title = said.join('|'); return draw.call(this, text, ...at); };"
+    opened = "for (const x of document.querySelectorAll('details')) x.open = true;"
+    html = html.replace("</body>", f"<script>{opened}</script></body>").replace(
+        "</head>", f"<script>{noted}</script></head>"
+    )
+    (tmp_path / "page.html").write_text(html)
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--virtual-time-budget=3000",
+        f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", f"file://{tmp_path / 'page.html'}",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "the second path is cut" in done.stdout.partition("</title>")[0]
 
 
 def test_a_connection_that_was_made_anew_unseen_is_said() -> None:

@@ -37,24 +37,46 @@
     const { names, columns } = read(fold.querySelector("table"));
     // What the drawing marks, and the look that it gives each curve, hold for the zoomable one as well.
     const numbers = (node, key) => node.dataset[key].split(" ").map(Number);
-    const marked = [...holder.querySelectorAll(".ramp")].map((node) => ["--shade", ...numbers(node, "from"), ...numbers(node, "to")]);
-    for (const node of holder.querySelectorAll(".event, .resent")) {
-      for (const at of numbers(node, "at")) marked.push(["--bad", at, at]);
-    }
+    const shaded = [...holder.querySelectorAll(".ramp")].map((node) => [...numbers(node, "from"), ...numbers(node, "to")]);
+    const moments = [...holder.querySelectorAll(".event, .resent")].flatMap((node) => {
+      const words = node.classList.contains("event") ? node.nextElementSibling?.textContent.trim() : "";
+      return numbers(node, "at").map((at) => [at, words]);
+    });
     const looks = {};
     for (const words of holder.querySelectorAll(".legend text")) {
       const look = /\bs(\d)\b/.exec(words.parentNode.previousElementSibling?.getAttribute("class") ?? "");
       if (look) looks[words.textContent] = Number(look[1]);
     }
-    const paint = (plot) => {
+    const shade = (plot) => {
       const { ctx, bbox } = plot;
       ctx.save();
-      for (const [name, from, to] of marked) {
-        const [left, right] = [from, to].map((at) => Math.min(Math.max(plot.valToPos(at, "x", true), bbox.left), bbox.left + bbox.width));
-        if (from === to && (left <= bbox.left || left >= bbox.left + bbox.width)) continue;
-        ctx.fillStyle = color(name);
-        ctx.fillRect(left, bbox.top, Math.max(right - left, from === to ? 1.5 : 0), bbox.height);
+      ctx.fillStyle = color("--shade");
+      for (const span of shaded) {
+        const [left, right] = span.map((at) => Math.min(Math.max(plot.valToPos(at, "x", true), bbox.left), bbox.left + bbox.width));
+        ctx.fillRect(left, bbox.top, right - left, bbox.height);
       }
+      ctx.restore();
+    };
+    // As in the drawing that this replaces, the words of an event stand once, in a line of their own.
+    const mark = (plot) => {
+      const { ctx, bbox } = plot;
+      ctx.save();
+      ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
+      [ctx.strokeStyle, ctx.lineWidth] = [color("--paper"), 3 * devicePixelRatio];
+      const seen = moments
+        .map(([at, words]) => [plot.valToPos(at, "x", true), words])
+        .filter(([left]) => left > bbox.left && left < bbox.left + bbox.width);
+      ctx.fillStyle = color("--bad");
+      for (const [left] of seen) ctx.fillRect(left, bbox.top, 1.5, bbox.height);
+      ctx.fillStyle = color("--ink");
+      const told = plots.length && plots[0] !== plot ? [] : seen.filter(([, words]) => words);
+      told.forEach(([left, words], line) => {
+        const fits = left + 4 + ctx.measureText(words).width <= bbox.left + bbox.width;
+        ctx.textAlign = fits ? "left" : "right";
+        const where = [left + (fits ? 4 : -4), bbox.top + 14 * (line + 1) * devicePixelRatio];
+        ctx.strokeText(words, ...where);
+        ctx.fillText(words, ...where);
+      });
       ctx.restore();
     };
     const [first, last] = [columns[0][0], columns[0][columns[0].length - 1]];
@@ -68,7 +90,7 @@
     };
     const axis = (extra) => ({ stroke: color("--soft"), grid: { stroke: color("--rule") }, size: 56, ...extra });
     const sync = uPlot.sync(fold.querySelector("summary").textContent);
-    const hooks = { drawClear: [paint], setScale: [(plot, key) => {
+    const hooks = { drawClear: [shade], draw: [mark], setScale: [(plot, key) => {
       if (key === "x" && plots.includes(plot)) move(plot.scales.x.min, plot.scales.x.max);
     }] };
     holder.replaceChildren();
