@@ -28,6 +28,7 @@ import why_page  # noqa: E402
 
 from fabtune.errors import FabtuneError  # noqa: E402
 from fabtune.experiment import derived, left_out  # noqa: E402
+from fabtune.experiment.present import code_digest  # noqa: E402
 from fabtune.measure import resulttree  # noqa: E402
 
 MARKS = re.compile(r"(<!-- figures: ([a-z0-9-]+) -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
@@ -59,7 +60,11 @@ def keep(tree: Path, kept: Path) -> Path:
     origin = f"`{index.commands[0]}`, kernel {kernels}, {parts}, code {origins[0].code[:16]}"
     path = kept / f"{index.name}.json"
     made = time.strftime("%Y-%m-%d", time.gmtime())
-    kept_file.write(path, [dict(one.published) for one in derived.summary_in(index)], f"{origin}, made {made}")
+    points = [dict(one.published) for one in derived.summary_in(index)]
+    # What measured had today's profiles if all that it ran is today's; else nobody knows which it had.
+    alike = {one.code for one in origins} == {code_digest()}
+    profiles = kept_against.profiles_now(points) if alike else {}
+    kept_file.write(path, points, f"{origin}, made {made}", kept_against.asked_by(index), profiles)
     return path
 
 
@@ -102,7 +107,7 @@ def made(top: Path) -> dict[Path, str]:
         if match[2] not in kept:
             raise ValueError(f"no results are kept for the table '{match[2]}'")
         mine = kept[match[2]]
-        lacks = "".join(f" {why}." for why in kept_against.points_apart(match[2], mine.points))
+        lacks = "".join(f" {why}." for why in kept_against.apart(match[2], mine))
         return f"{match[1]}{kept_tables.of(match[2], mine.points)}\n{mine.seeds}.{lacks} {mine.origin}.\n{match[3]}"
 
     shown: set[str] = set()
@@ -145,9 +150,7 @@ def main() -> int:
             print(keep(tree, args.top / "Documentation/results"))
         pages = made(args.top)
         if args.check:
-            for why in kept_against.said(
-                {name: kept_file.read(path).points for name, path in results_of(args.top).items()}
-            ):
+            for why in kept_against.said({name: kept_file.read(path) for name, path in results_of(args.top).items()}):
                 print(f"figures: warning: {why}", file=sys.stderr)
     except (ValueError, OSError, FabtuneError) as error:
         print(f"figures: {error}", file=sys.stderr)

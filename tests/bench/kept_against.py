@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Kept results against the definitions that asked for them: which combinations and seeds are not in them."""
+"""Kept results against the definitions that asked for them and the profiles that they measured, as both are now."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
+from kept_file import Kept
 
+from fabtune.catalog.profile import load_profile
+from fabtune.catalog.tunable import load_catalog
 from fabtune.experiment import definition
 from fabtune.experiment.definition import Combination, Definition
+from fabtune.experiment.tuners import TUNERS
+from fabtune.installed import data_dir
 from fabtune.model.factors import FACTORS
 from fabtune.model.results import ExperimentIndex
 from fabtune.model.units import counted
@@ -15,12 +23,38 @@ from fabtune.model.units import counted
 Point = Mapping[str, Any]
 
 
-def said(kept: Mapping[str, Sequence[Point]]) -> list[str]:
+def said(kept: Mapping[str, Kept]) -> list[str]:
     """Return what kept results lack of their definitions, and of which definitions there are none."""
-    found = [f"{name}: {why}" for name, points in sorted(kept.items()) for why in points_apart(name, points)]
+    found = [f"{name}: {why}" for name, mine in sorted(kept.items()) for why in definition_apart(name, mine)]
     if missing := [name for name in definition.names() if name not in kept]:
         found.append(f"no results are kept of {', '.join(missing)}")
     return found
+
+
+def apart(name: str, mine: Kept) -> list[str]:
+    """Return in sentences, for the page that shows them, how kept results are not those of today."""
+    return [*definition_apart(name, mine), *profiles_apart(mine)]
+
+
+def definition_apart(name: str, mine: Kept) -> list[str]:
+    """Return how kept results differ from what their definition asks for; nothing where it has none."""
+    wanted = _shipped(name)
+    if wanted is None or not mine.asked:
+        return points_apart(name, mine.points)
+    asked = dict(mine.asked)
+    clock = asked.pop("clock")
+    changes = {} if clock == wanted.clock else {"clock": (clock, wanted.clock)}
+    for cell in wanted.combinations():
+        changes |= _changes(asked, cell)
+    changed = (f"{key} was changed from {was} to {now}" for key, (was, now) in changes.items())
+    return points_apart(name, mine.points) + [f"Since then {one} in the definition" for one in changed]
+
+
+def asked_by(index: ExperimentIndex) -> dict[str, Any]:
+    """Return what an experiment asked of every run alike, its clock among it."""
+    settings = [run.settings for cell in index.combinations for run in cell.runs]
+    alike = {key: value for key, value in settings[0].items() if all(one.get(key) == value for one in settings)}
+    return {"clock": index.clock} | {key: value for key, value in alike.items() if key != "seed"}
 
 
 def points_apart(name: str, points: Sequence[Point]) -> list[str]:
@@ -66,10 +100,15 @@ def _shipped(name: str) -> Definition | None:
 
 
 def _set_otherwise(made: Mapping[str, Any], cell: Combination) -> str:
-    """Return the first setting that the definition has otherwise than a run; a factor that is newer is none."""
+    """Return the first setting that the definition has otherwise than a run."""
+    changes = _changes(made, cell).items()
+    return next((f"{name} was {was}, is {now} in the definition" for name, (was, now) in changes), "")
+
+
+def _changes(made: Mapping[str, Any], cell: Combination) -> dict[str, tuple[Any, Any]]:
+    """Return what was made with one setting and is asked for with another; a factor that is newer is none."""
     now: dict[str, Any] = attrs.asdict(cell.settings)
-    apart = (name for name in now if name != "seed" and name in made and made[name] != now[name])
-    return next((f"{name} was {made[name]}, is {now[name]} in the definition" for name in apart), "")
+    return {key: (made[key], now[key]) for key in now if key != "seed" and key in made and made[key] != now[key]}
 
 
 def _is_of(point: Point, cell: Combination) -> bool:
@@ -95,3 +134,38 @@ def _says(point: Point, name: str, text: str, cell: Combination) -> bool:
         return bool(point[factor.key] == value)
     mbit = point.get(f"{name}_mbit")
     return mbit is None or (isinstance(value, int | float) and bool(mbit == value / 1e6))
+
+
+def profiles_now(points: Sequence[Point]) -> dict[str, str]:
+    """Return the digests of the profiles that points are of, as they are now; none of what is no profile of fabtune."""
+    paths = {name: data_dir("profiles") / f"{name}.toml" for name in _profiles_of(points)}
+    return {name: profile_digest(path) for name, path in paths.items() if path.exists()}
+
+
+def profiles_apart(mine: Kept) -> list[str]:
+    """Return which profiles are others than those that were measured, or may be."""
+    now, names = profiles_now(mine.points), _profiles_of(mine.points)
+    changed = [name for name in names if name in mine.profiles and mine.profiles[name] != now.get(name)]
+    unknown = [name for name in names if name not in mine.profiles]
+    return [
+        f"Profile{'' if len(some) == 1 else 's'} {' and '.join(f'`{one}`' for one in some)} {what} changed since"
+        for some, what in ((changed, "has" if len(changed) == 1 else "have"), (unknown, "may have"))
+        if some
+    ]
+
+
+def _profiles_of(points: Sequence[Point]) -> list[str]:
+    # What measured the path itself says so in its name.
+    told = (str(point["profile"]).removesuffix("-measured") for point in points if "profile" in point)
+    return [name for name in dict.fromkeys(told) if name not in TUNERS]
+
+
+def profile_digest(path: Path) -> str:
+    """Return the digest of what a profile wants, with all that it includes; not of the words that say why."""
+    profile = load_profile(str(path), load_catalog(data_dir("tunables")))
+    wanted = {
+        role: {name: [one.form, one.wanted, one.when, one.own_path] for name, one in entries.items()}
+        for role, entries in profile.entries.items()
+    }
+    parameters = {name: one.default for name, one in profile.parameters.items()}
+    return hashlib.sha256(json.dumps([wanted, parameters], sort_keys=True).encode()).hexdigest()[:16]

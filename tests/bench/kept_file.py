@@ -4,8 +4,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,16 @@ SCHEMA = "fabtune-kept-results/1"
 
 @dataclass(frozen=True)
 class Kept:
-    """The results of one experiment: its rows as summary.json has them, and what they came from, in words."""
+    """The results of one experiment: its rows as summary.json has them, and what they came from, in words.
+
+    `asked` is what the definition asked of every run, `profiles` the digests of those that were measured; what is not
+    known is not there.
+    """
 
     points: list[Point]
     origin: str
+    asked: dict[str, Any] = field(default_factory=dict)
+    profiles: dict[str, str] = field(default_factory=dict)
 
     @property
     def seeds(self) -> str:
@@ -51,7 +57,7 @@ def read(path: Path) -> Kept:
     document = document_of(path)
     if document.get("schema") != SCHEMA or digest_of(document) != document.get("digest"):
         raise ValueError(f"{path}: edited by hand: its digest does not fit; measure, then keep it with --keep")
-    return Kept(document["points"], document["origin"])
+    return Kept(document["points"], document["origin"], document.get("asked", {}), document.get("profiles", {}))
 
 
 def read_measured(path: Path) -> Kept:
@@ -64,12 +70,20 @@ def read_measured(path: Path) -> Kept:
     return found
 
 
-def write(path: Path, points: Sequence[Point], origin: str) -> None:
+def write(
+    path: Path,
+    points: Sequence[Point],
+    origin: str,
+    asked: Mapping[str, Any] | None = None,
+    profiles: Mapping[str, str] | None = None,
+) -> None:
     """Keep results with their digest."""
     known = [{key: value for key, value in point.items() if value is not None} for point in points]
     document: dict[str, Any] = {"schema": SCHEMA, "origin": origin, "points": known}
-    head = json.dumps({**document, "points": [], "digest": digest_of(document)}, indent=1, sort_keys=True)
-    # A line a point: small, and a change is to be seen.
+    document |= {key: dict(told) for key, told in (("asked", asked), ("profiles", profiles)) if told}
+    # A line a key, and a line a point: small, and a change is to be seen.
+    shown = {key: json.dumps(told, sort_keys=True) for key, told in {**document, "digest": digest_of(document)}.items()}
     lines = ",\n".join("  " + json.dumps(point, sort_keys=True) for point in known)
+    shown["points"] = f"[\n{lines}\n ]"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(head.replace('"points": []', f'"points": [\n{lines}\n ]') + "\n")
+    path.write_text("{\n" + ",\n".join(f' "{key}": {shown[key]}' for key in sorted(shown)) + "\n}\n")

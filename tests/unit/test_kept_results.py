@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The documentation's figures come from kept results: what is stale, edited by hand or not whole is found."""
 
-import importlib.util
 import json
 import re
 import shutil
@@ -11,54 +10,33 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attrs
+import kept_results
 import pytest
+from kept_results import check
 from run_records import make_record
 
-from fabtune.experiment import batch, definition, present, results
+from fabtune.experiment import definition
 from fabtune.experiment.settings import common, ops_of
 from fabtune.lab import fabrics
 from fabtune.measure import recordfile
 from fabtune.model.results import Point
-from fabtune.model.runrecord import Value
-
-TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def figures() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_figures", TOP / "tests/bench/figures.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return kept_results.load()
 
 
 @pytest.fixture
-def copy(tmp_path: Path, figures: ModuleType) -> Path:
+def copy(tmp_path: Path) -> Path:
     """The pages, pictures and results of this tree."""
-    for name in (
-        "README.md",
-        figures.kept_pictures.STYLE,
-        *(str(path.relative_to(TOP)) for path in TOP.glob("Documentation/**/*")),
-    ):
-        if (TOP / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(TOP / name, tmp_path / name)
-    return tmp_path
-
-
-def check(figures: ModuleType, top: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(top), *(words or ("--check",))])
-    code: int = figures.main()
-    return code
+    return kept_results.copied(tmp_path)
 
 
 def test_what_is_in_the_tree_is_what_the_kept_results_give(
     figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert check(figures, copy, monkeypatch) == 0
+    assert check(copy, monkeypatch) == 0
 
 
 @pytest.mark.parametrize("page", ["README.md", "Documentation/wan.md", "Documentation/demo.svg"])
@@ -71,7 +49,7 @@ def test_an_edited_figure_is_found_and_made_anew(
     shown = re.search(r"\b\d{2,3}\.\d\b", made.partition("|---")[2] or made)
     assert shown
     path.write_text(was.replace(shown[0], f"9{shown[0]}"))
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     assert f"{page}: not what the kept results give" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
     assert figures.main() == 0
@@ -87,7 +65,7 @@ def test_edited_results_are_found(
     document = json.loads(path.read_text())
     document["points"][0]["mb_per_s"] += 1
     path.write_text(json.dumps(document))
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     assert "demo.json: edited by hand" in capsys.readouterr().err
 
 
@@ -99,7 +77,7 @@ def test_results_that_no_run_is_known_to_have_given_are_refused(
     kept = figures.kept_file.read(path)
     for part in ("image", "code"):
         figures.kept_file.write(path, kept.points, re.sub(rf"{part} [^,]+, ", "", kept.origin))
-        assert check(figures, copy, monkeypatch) == 1
+        assert check(copy, monkeypatch) == 1
         assert f"wan-loss.json: its origin names no {part}" in capsys.readouterr().err
 
 
@@ -108,9 +86,9 @@ def test_a_picture_whose_results_are_not_kept_is_none(
 ) -> None:
     """Without results the picture of others stood on, as nothing made it."""
     monkeypatch.setattr(figures, "PICTURES", ("demo", "mine"))
-    assert check(figures, copy, monkeypatch) == 0
+    assert check(copy, monkeypatch) == 0
     (copy / "Documentation/mine.svg").write_text("<svg/>")
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     assert "Documentation/mine.svg: no results are kept for it" in capsys.readouterr().err
 
 
@@ -123,7 +101,7 @@ def test_a_file_that_is_cut_short_is_named(
         whole = path.read_text()
         for text in (whole[:10], "[]", "{}", '{"digest": 1}'):
             path.write_text(text)
-            assert check(figures, copy, monkeypatch) == 1
+            assert check(copy, monkeypatch) == 1
             assert f"{name}: " in capsys.readouterr().err
         path.write_text(whole)
 
@@ -146,13 +124,13 @@ def test_the_tables_that_benches_keep_are_made_too(
     was = path.read_text()
     assert line in was
     path.write_text(was.replace(line, f"{line} 9", 1))
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     assert f"{page}: not what the kept results give" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
     assert figures.main() == 0 and path.read_text() == was
     if path.suffix == ".md":
         path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers) -->\n", "", was))
-        assert check(figures, copy, monkeypatch) == 1
+        assert check(copy, monkeypatch) == 1
         assert re.search(f"{page}: expected .*<!-- end of ", capsys.readouterr().err)
 
 
@@ -171,7 +149,7 @@ def test_results_without_a_table_of_their_own_have_one(
             points.append({**told, **told.unsaid(cell.factors), "seeds": 3})
     assert figures.kept_against.points_apart(name, points) == []
     figures.kept_file.write(copy / "Documentation/results/mine.json", points, "`fabtune run`, image a, code b")
-    assert check(figures, copy, monkeypatch) == 1 and "mine are shown on no page" in capsys.readouterr().err
+    assert check(copy, monkeypatch) == 1 and "mine are shown on no page" in capsys.readouterr().err
     page = copy / "Documentation/experiments.md"
     page.write_text(page.read_text() + "\n<!-- figures: mine -->\n<!-- end of figures -->\n")
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
@@ -190,7 +168,7 @@ def test_a_table_without_results_is_found(
     figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (copy / "Documentation/results/wan-loss.json").unlink()
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     assert "no results are kept for the table 'wan-loss'" in capsys.readouterr().err
 
 
@@ -237,19 +215,8 @@ def test_a_row_s_bound_is_that_of_all_its_points_or_says_of_whom_it_is_not(figur
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Results of two profiles with three seeds each, from a lab with an image, whatever this machine has."""
-    known = present.origin_now
-    monkeypatch.setattr(batch, "origin_now", lambda *asked: attrs.evolve(known(*asked), packages="p" * 64, kernel="6"))
-    (tmp_path / "exp.toml").write_text('seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\n')
-    wanted = definition.load(str(tmp_path / "exp.toml"))
-    runs = batch.runs_of(wanted, wanted.combinations(), tmp_path / "exp")
-    for run in runs:
-        rate = 20.0 if run.settings.profile == "wan" else 10.0
-        told: dict[str, Value | None] = {"profile": run.settings.profile, "op": "read", "seed": run.settings.seed}
-        run.keep([Point(told | {"mb_per_s": rate + run.settings.seed / 10, "bound_mb_per_s": 119.5})])
-    results.keep_index(wanted, tmp_path / "exp", "fabtune run exp")
-    results.keep_points([one.published for one in batch.summary_of(runs)], tmp_path / "exp")
-    return tmp_path / "exp"
+    """Results of two profiles with three seeds each."""
+    return kept_results.measured(tmp_path, monkeypatch)
 
 
 def test_kept_is_what_the_runs_left(
@@ -289,7 +256,7 @@ def test_a_table_that_lost_its_marks_is_found_and_nothing_is_eaten(
     text = text.replace("<!-- end of figures -->\n", "", 1)
     text = text.replace(f"{begin}\n", "", 1) if lost == "both" else text
     path.write_text(text)
-    assert check(figures, copy, monkeypatch) == 1
+    assert check(copy, monkeypatch) == 1
     said = capsys.readouterr().err
     assert ("shown on no page" if lost == "both" else f"{page}: the table '{name}' has no end") in said
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
@@ -333,84 +300,3 @@ def test_a_tree_that_is_not_whole_is_not_kept(case: str, tree: Path, figures: Mo
     change(tree)
     with pytest.raises(ValueError, match=f"not kept: .*{why}"):
         figures.keep(tree, tmp_path / "kept")
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (
-            'seeds = 4\n[factors]\nprofile = ["untouched", "wan"]\n',
-            "profile=wan: 3 of 4 seeds of the definition of exp",
-        ),
-        (
-            'seeds = 3\n[factors]\nprofile = ["untouched", "wan", "lan"]\n',
-            "profile=lan of the definition of exp is not",
-        ),
-        ('seeds = 3\n[factors]\nprofile = ["untouched", "wan"]\n[fixed]\nrtt = "5ms"\n', "rtt_ms was 0.0, is 5.0 in"),
-    ],
-)
-def test_less_than_a_definition_asks_for_is_not_kept(
-    asked: str, why: str, tree: Path, figures: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two of three seeds were kept, when run and entry were gone."""
-    (tmp_path / "shipped").mkdir()
-    (tmp_path / "shipped/exp.toml").write_text(asked)
-    monkeypatch.setattr(definition, "data_dir", lambda _name: tmp_path / "shipped")
-    with pytest.raises(ValueError, match=why):
-        figures.keep(tree, tmp_path / "kept")
-
-
-def test_a_table_says_itself_what_it_lacks_of_its_definition(
-    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A table of 30 combinations, measured once, passed for that of a definition with 42 and three seeds."""
-    path = copy / "Documentation/results/wan-loss.json"
-    document = json.loads(path.read_text())
-    last = document["points"][-1]
-    points = [point | {"seeds": 2} for point in document["points"] if point["loss"] != last["loss"]]
-    figures.kept_file.write(path, points, document["origin"])
-    assert check(figures, copy, monkeypatch) == 1
-    told = capsys.readouterr().err
-    assert "warning: wan-loss: 2 of 6 combinations of the definition are not in it" in told
-    assert "Documentation/wan.md: not what the kept results give" in told
-    monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
-    assert figures.main() == 0
-    # A page that says so is no failing one.
-    assert check(figures, copy, monkeypatch) == 0
-    said = "combinations of the definition are not in it. The definition asks for 5 seeds."
-    assert said in (copy / "Documentation/wan.md").read_text()
-
-
-def test_an_experiment_without_kept_results_is_a_warning(
-    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert check(figures, copy, monkeypatch) == 0
-    told = capsys.readouterr().err
-    kept = {path.stem for path in (copy / "Documentation/results").glob("*.json")}
-    for name in definition.names():
-        assert (name in re.findall("no results are kept of (.*)", told)[0].split(", ")) is (name not in kept)
-
-
-def test_whole_results_are_of_their_definition(figures: ModuleType) -> None:
-    """What is kept is recognised as its combination's, whatever its factors: else all of it would be missing."""
-    lacks = {
-        path.stem: figures.kept_against.points_apart(path.stem, figures.kept_file.read(path).points)
-        for path in (TOP / "Documentation/results").glob("*.json")
-    }
-    # Newer than their results are tuners that are held against wan, but of what is kept all is of a combination.
-    for name, missing in {"wan-buffer": "8 of 20", "wan-cross": "12 of 20", "wan-jitter": "9 of 15",
-                          "wan-shared": "6 of 10"}.items():  # fmt: skip
-        assert lacks.pop(name) == [f"{missing} combinations of the definition are not in it"]
-    # Newer than its results is the size of a read.
-    assert sorted(name for name, whys in lacks.items() if whys) == ["read-ahead"]
-
-
-def test_results_with_another_fixed_setting_are_not_those_of_the_definition(figures: ModuleType) -> None:
-    """Only what varies was looked at: a table of another request size passed for the definition's."""
-    points = figures.kept_file.read(TOP / "Documentation/results/wan-loss.json").points
-    assert figures.kept_against.points_apart("wan-loss", points) == []
-    found = figures.kept_against.points_apart("wan-loss", [point | {"size_bytes": 4096} for point in points])
-    assert found == [
-        "6 of 6 combinations of the definition are not in it",
-        "12 of its 12 points are of no combination of the definition",
-    ]
