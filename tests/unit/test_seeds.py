@@ -211,9 +211,17 @@ def _load(directory: Path, text: str) -> definition.Definition:
         ('[fixed]\nloss = "0.1%"\n', 5),
         ('seeds = 7\n[fixed]\nloss = "0.1%"\n', 7),
         ("[factors]\nseed = [1, 2, 3, 4]\n", 1),
+        ('[factors]\njitter = ["0ms", "2ms"]\n', 5),
+        ('[fixed]\nreorder = "0.1%"\n', 5),
+        ('[fixed]\nduplicate = "0.1%"\n', 5),
+        ('[factors]\ncross = ["none", "short"]\n', 5),
+        ('[fixed]\nbuffer = "0.25"\n', 5),
+        ('[fixed]\njitter = "0s"\nreorder = "0%"\nduplicate = "0.0%"\ncross = "none"\nbuffer = "0.0"\n', 3),
     ],
 )
-def test_there_are_more_seeds_where_chance_loses_packets(text: str, seeds: int, tmp_path: Path) -> None:
+def test_there_are_more_seeds_where_chance_decides_what_becomes_of_packets(
+    text: str, seeds: int, tmp_path: Path
+) -> None:
     assert _load(tmp_path, text).seeds == seeds
 
 

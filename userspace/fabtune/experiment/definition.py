@@ -20,6 +20,8 @@ from fabtune.model.factors import FACTORS, Settings
 # More than a machine can run in its lifetime; a typo in a list reaches it easily.
 MAX_COMBINATIONS = 10_000
 SEEDS, SEEDS_OF_CHANCE = 3, 5
+# What of a path, other than by default, leaves it to chance when a packet arrives, and whether it does.
+_OF_CHANCE = ("loss", "jitter", "reorder", "duplicate", "cross", "buffer")
 _MAX_BYTES = 128 << 10
 
 
@@ -185,16 +187,21 @@ def load(name_or_file: str) -> Definition:
                 f"unknown experiment '{name_or_file}'; shipped are {', '.join(names())}; or name a .toml file"
             )
     stated = _FORMAT.read(_File, userfile.read_toml(path, _MAX_BYTES), str(path))
-    stated = attrs.evolve(stated, seeds=stated.seeds or _seeds_for(stated))
+    stated = attrs.evolve(stated, seeds=stated.seeds or _seeds_for(stated, path))
     return Definition(name=path.stem, path=path, **{one.name: getattr(stated, one.name) for one in attrs.fields(_File)})
 
 
-def _seeds_for(stated: _File) -> int:
-    """Return how many runs of a combination tell: more where chance decides which packets are lost."""
+def _seeds_for(stated: _File, path: Path) -> int:
+    """Return how many runs of a combination tell: more where chance decides what becomes of packets."""
     if "seed" in stated.factors:
         return 1
-    losses = (*stated.factors.get("loss", ()), stated.fixed.get("loss", "0"))
-    return SEEDS if all(text.rstrip("%").strip("0.") == "" for text in losses) else SEEDS_OF_CHANCE
+    for name in _OF_CHANCE:
+        factor, fixed = FACTORS[name], stated.fixed.get(name)
+        texts = (*stated.factors.get(name, ()), *(() if fixed is None else (fixed,)))
+        usual = factor.parse(factor.default, name)
+        if any(factor.parse(text, f"{path}: {name}") != usual for text in texts):
+            return SEEDS_OF_CHANCE
+    return SEEDS
 
 
 def _values(raw: Any) -> Values:
