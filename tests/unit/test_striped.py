@@ -279,4 +279,6 @@ def test_both_ends_pace_each_session_of_a_stripe_at_its_part_of_the_line_that_th
     now = limited(*seen, by={one.device: (lost,) for one in seen})
     step = next(wanted_steps(now, Aim(Goal.THROUGHPUT), Learnt()))
     assert step.reason.rate_bit_per_s == pytest.approx(99.5e6)
-    assert step.settings == ("wire_overhead=0", *settings)
+    # Besides what a packet of the path takes (test_same_pace.py).
+    divided = tuple(one for one in step.settings if not one.startswith(("packet=", "payload=")))
+    assert divided == ("wire_overhead=0", *settings)

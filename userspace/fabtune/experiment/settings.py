@@ -137,8 +137,9 @@ def _why_not_hands_off(settings: Settings) -> str:
     """Return beside which factor nothing can be tuned by itself, '' where it can."""
     if settings.workload == "net":
         return "workload = net: it tunes sessions under a disk's load"
-    if settings.fabric != "iscsi":
-        return f"fabric = {settings.fabric}: it tunes iSCSI's TCP connections"
+    if not fabrics.known()[settings.fabric].TUNED_BY_ITSELF:
+        takers = [name for name, one in fabrics.known().items() if one.TUNED_BY_ITSELF]
+        return f"fabric = {settings.fabric}: it tunes sessions of {', '.join(takers)}"
     return "known = measured: it is told nothing" if settings.known == "measured" else ""
 
 

@@ -11,6 +11,8 @@ from fabtune.tune.plan import Row
 from fabtune.tune.verify import Drift
 
 WARNING, NOTICE = "warning", "notice"
+# What is told beside the sentence, of a path, a value, or several.
+Figure = bool | float | str | Sequence["Figure"] | Mapping[str, "Figure"] | None
 
 
 @attrs.frozen
@@ -20,25 +22,28 @@ class Told:
     kind: str
     grade: str
     text: str
-    about: Mapping[str, Json] = attrs.field(factory=dict)
+    about: Mapping[str, Figure] = attrs.field(factory=dict)
 
     def as_json(self) -> dict[str, Json]:
         """Return it with stable keys."""
         return {"kind": self.kind, "grade": self.grade, "text": self.text, **self.about}
 
 
-def of_path(applied: Transaction, **figures: Json) -> dict[str, Json]:
+def of_path(applied: Transaction, **figures: Figure) -> dict[str, Figure]:
     """Return of which path something is told."""
     header = applied.header
     return {"profile": header.profile, "roles": list(header.roles), "netns": header.netns, **figures}
 
 
-def of_drift(drift: Drift) -> dict[str, Json]:
+def of_drift(drift: Drift) -> dict[str, Figure]:
     """Return of which value something is told."""
-    return {key: value for key, value in drift.as_json().items() if key not in ("drifted", "due")}
+    return {
+        "tunable": drift.tunable, "device": drift.device, "expected": drift.expected, "found": drift.found,
+        "note": drift.note, "identity": drift.identity or drift.device,
+    }  # fmt: skip
 
 
-def of_rows(rows: Sequence[Row]) -> list[Json]:
+def of_rows(rows: Sequence[Row]) -> list[Figure]:
     """Return which values are told of: what was found, and what fabtune wants of them."""
     return [
         {"tunable": row.tunable.name, "device": row.device.label if row.device else "", "found": row.now,

@@ -22,14 +22,13 @@ from fabtune.export.guarded import Guarded, WatchedPath
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.guard.follow import LIVE, follow, place_of
 from fabtune.guard.least import kept_s
-from fabtune.guard.news import NOTICE, WARNING, Told, of_drift, of_path, of_rows, path_name
+from fabtune.guard.news import NOTICE, WARNING, Figure, Told, of_drift, of_path, of_rows, path_name
 from fabtune.guard.rate_news import of_pace, of_rate
 from fabtune.guard.remedy import put_right_by
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
-from fabtune.model.document import Json
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.plan import Row
@@ -57,7 +56,7 @@ _UNSURE = (
 
 # What tells a value from others.
 _ITS_NAME = ("tunable", "device", "identity")
-_NOTHING: Mapping[str, Json] = {}
+_NOTHING: Mapping[str, Figure] = {}
 
 # Profile, roles and network namespace of an apply.
 Key = tuple[str, tuple[str, ...], str]
@@ -133,7 +132,7 @@ class Guard:
             self._applied, self._journal = planned_for(journal.transactions()), seen
         return self._applied
 
-    def _once(self, kind: str, text: str, about: Mapping[str, Json] = _NOTHING) -> list[Told]:
+    def _once(self, kind: str, text: str, about: Mapping[str, Figure] = _NOTHING) -> list[Told]:
         """Return what is to be told, nothing as long as it goes on."""
         now_s = time.monotonic()
         self._met_at_s = {one: at_s for one, at_s in self._met_at_s.items() if now_s - at_s < _PASSED_S}

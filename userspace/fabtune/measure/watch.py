@@ -12,13 +12,15 @@ from fabtune.errors import FabtuneError, InputError
 from fabtune.host import tree
 from fabtune.measure import counters
 from fabtune.measure.target import Target
-from fabtune.model.runrecord import SESSIONS_OUT, HangingRequest, Readings, Sample, Stuck
+from fabtune.model.runrecord import HangingRequest, Readings, Sample, Stuck
 from fabtune.stat import NOT_COUNTING, Snapshot, StuckRequest, diff, parse, snapshot, stuck
 from fabtune.stat.snapshot import read_file, words
 
 # With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
 _LARGE_BYTES = 128 * 1024
 LOADED = Path("/sys/module/fabstat")
+# What a sample has of the target's sessions while some of them are not logged in: how many.
+SESSIONS_OUT = "iscsi.sessions_out"
 
 
 def check_judge(stuck_after_s: float | None) -> None:

@@ -52,8 +52,6 @@ Value = int | float | str
 _Samples = Annotated[tuple[Sample, ...], typed.Check(sampled.in_order, "samples, each later by time.monotonic")]
 _Interval = Annotated[tuple[Sample, ...], typed.Check(sampled.is_interval, "none or two samples, the second later")]
 _Nic = Annotated[dict[str, int], typed.Check(sampled.is_nic, sampled.OF_NIC)]
-# What a sample has of the target's sessions while some of them are not logged in: how many.
-SESSIONS_OUT = "iscsi.sessions_out"
 _Socket = Annotated[dict[str, Value], typed.Check(sampled.is_socket, sampled.OF_SOCKET)]
 _Environment = Annotated[dict[str, Json], typed.Check(_is_finite, "finite numbers")]
 _Parameters = Annotated[dict[str, Value], typed.Check(_has_sizes, "sizes and rates in bytes as numbers")]

@@ -4,8 +4,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from fabtune.measure import measured
+from fabtune.measure.watch import SESSIONS_OUT
 from fabtune.measure.workload import said_value
-from fabtune.model.runrecord import SESSIONS_OUT, RunRecord, StepResult
+from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.report.apart import point_of, said_setting, telling_apart
 from fabtune.report.chart import Axis, Series
 from fabtune.report.page import Detail, Figure, Section

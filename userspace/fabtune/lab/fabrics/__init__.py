@@ -40,6 +40,8 @@ class Fabric(ABC):
     CROSSES_PATH: ClassVar[bool] = True
     # Both ends in init_net: what `topology.up` is told.
     ONE_NAMESPACE: ClassVar[bool] = False
+    # Whether `fabtune tune` tunes its sessions under a load.
+    TUNED_BY_ITSELF: ClassVar[bool] = False
     # Whether `fabtune apply --allow-relogin` logs it in again; the logins of the others are their administrator's.
     RELOGIN_BY_FABTUNE: ClassVar[bool] = False
 

@@ -30,6 +30,7 @@ class Iscsi(Fabric):
         "cmds_max", "cmdsn_depth", "unsolicited", "security",
     })  # fmt: skip
     RELOGIN_BY_FABTUNE = True
+    TUNED_BY_ITSELF = True
     # The kernel's module that carries the sessions.
     TRANSPORT = "iscsi_tcp"
 

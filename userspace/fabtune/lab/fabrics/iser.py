@@ -15,6 +15,7 @@ class Iser(Iscsi):
     NAME = "iser"
     FACTORS = Iscsi.FACTORS - {"clients", "lun", "sessions", "cut", "target", "targets"}
     ONE_NAMESPACE = True
+    TUNED_BY_ITSELF = False
     TRANSPORT = "ib_iser"
 
     @staticmethod
