@@ -8,7 +8,11 @@ from kept_file import Point
 
 from fabtune.experiment.summary import rounded_of
 from fabtune.model.factors import FACTORS
+from fabtune.model.path import SANDIAS
 from fabtune.model.statistics import one_apart
+
+# What Sandia's formula gives, as points have it.
+_MATHIS = "mathis_mb_per_s"
 
 
 def row(cells: Sequence[str]) -> str:
@@ -118,13 +122,16 @@ def profiles(points: Sequence[Point]) -> str:
 
 
 def losses(points: Sequence[Point]) -> str:
-    """A row a loss, a column a profile, read / write."""
+    """A row a loss, a column a profile, read / write; then Sandia's line, where points tell it."""
     names = list(dict.fromkeys(point["profile"] for point in points))
+    lines = {point["loss"]: middle(point, _MATHIS) for point in points}
+    is_told = set(lines.values()) != {middle({}, _MATHIS)}
     rows = [
-        (f"{loss * 100:g} %", *(both(points, loss=loss, profile=name) for name in names))
-        for loss in sorted({point["loss"] for point in points})
+        (f"{loss * 100:g} %", *(both(points, loss=loss, profile=name) for name in names), *([line] if is_told else []))
+        for loss, line in sorted(lines.items())
     ]
-    return table(("loss", *(f"`{name}`" for name in names)), rows)
+    last = [f"one Reno connection (Mathis, {SANDIAS:g})"] if is_told else []
+    return table(("loss", *(f"`{name}`" for name in names), *last), rows)
 
 
 def shares(points: Sequence[Point]) -> str:

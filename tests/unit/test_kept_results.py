@@ -213,6 +213,19 @@ def test_a_row_s_bound_is_that_of_all_its_points_or_says_of_whom_it_is_not(figur
     assert tables.kinds(alike).endswith("| 82.1 |\n")
 
 
+def test_sandia_s_line_stands_beside_what_is_measured_over_losses(figures: ModuleType) -> None:
+    """It was on the run's own page alone."""
+    points = [
+        {"profile": "wan", "op": op, "loss": loss, "mb_per_s": 7.0} | ({"mathis_mb_per_s": 2.03} if loss else {})
+        for loss in (0.0, 1e-4) for op in ("read", "write")
+    ]  # fmt: skip
+    head, _, free, lossy = figures.kept_tables.losses(points).splitlines()
+    assert head.endswith("| one Reno connection (Mathis, 0.7) |")
+    assert free.endswith("| – |") and lossy.endswith("| 7.0 / 7.0 | 2.0 |")
+    without = [{key: value for key, value in one.items() if key != "mathis_mb_per_s"} for one in points]
+    assert figures.kept_tables.losses(without).splitlines()[0] == "| loss | `wan` |"
+
+
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Results of two profiles with three seeds each."""
