@@ -13,10 +13,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "userspace")]
+
+import module_kept  # noqa: E402
+
+from fabtune.lab.module import source_digest  # noqa: E402
+
 # What one tracer costs on one device, as the guest writes it, and the bar beside it.
 Row = dict[str, Any]
-
-TOP = Path(__file__).resolve().parents[2]
 SUITES = ("trixie", "bookworm", "sid")
 # Instructions that fabstat may add to a request: as it is loaded, with enabled=N, with detail=Y, without memory for
 # histograms, and where the kernel's clock is not the CPU's counter.  With target=Y, what a command at the target adds
@@ -47,7 +52,7 @@ def measure(out: Path, suite: str) -> list[Row]:
     The target's half adds to what fabstat as it is loaded takes.
     """
     # The userspace is always trixie's, which has the BPF tools.
-    directory = out / f"module-{suite}"
+    directory, module = out / f"module-{suite}", source_digest()
     subprocess.run(
         [sys.executable, "-m", "fabtune", "lab", "run", "--suite", "trixie", "--kernel-suite", suite,
          "--clock", "virtual", "--timeout-s", "1800", "--out", str(directory),
@@ -67,6 +72,7 @@ def measure(out: Path, suite: str) -> list[Row]:
         ours = added[*kind(row), "fabstat"]
         row["ratio_to_fabstat"] = round(row["added"] / ours, 1) if ours else None
         row["bar"] = BARS.get((row["device"], row["tracer"]))
+        row["module"] = module
         if row["clocksource"] != "tsc":
             barred = row["device"] in OF_TIMEKEEPER and row["tracer"] == "fabstat"
             row["bar"] = TIMEKEEPER_BAR if barred else None
@@ -107,8 +113,14 @@ def main() -> int:
     parser.add_argument(
         "--suite", action="append", choices=SUITES, help="Debian suite of the kernel; may be repeated (default: each)"
     )
+    parser.add_argument(
+        "--keep", action="store_true", help="measure nothing: keep what module.json has for Documentation"
+    )
     args = parser.parse_args()
     out = args.out.resolve()
+    if args.keep:
+        module_kept.keep(json.loads((out / "module.json").read_text()), len(SUITES))
+        return 0
     out.mkdir(parents=True, exist_ok=True)
     everything = []
     missed = False

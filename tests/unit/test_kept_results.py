@@ -96,7 +96,7 @@ def test_a_file_that_is_cut_short_is_named(
     figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was "Expecting value: line 1 column 11", of one of thirty files."""
-    for name in ("daq.json", "simulated/power.json", "why/bench.json", "sanitizers/suites.json"):
+    for name in ("daq.json", "simulated/power.json", "why/bench.json", "sanitizers/suites.json", "bench/module.json"):
         path = copy / "Documentation/results" / name
         whole = path.read_text()
         for text in (whole[:10], "[]", "{}", '{"digest": 1}'):
@@ -112,6 +112,8 @@ def test_a_file_that_is_cut_short_is_named(
         ("measuring.md", "| 5 % effect, 2 % noise, 10 pairs |"),
         ("why.md", "| `configurations` |"),
         ("fabstat.md", "| kasan |"),
+        ("fabstat.md", "| **fabstat** |"),
+        ("fabstat.md", "| a request of scsi_debug |"),
         ("why-predictions.svg", "<text "),
     ],
 )
