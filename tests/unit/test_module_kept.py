@@ -32,8 +32,11 @@ def rows(kept: ModuleType, **over: float) -> list[dict[str, Any]]:
                     "kernel": kernel, "device": device, "depth": depth, "tracer": tracer, "bar": bar,
                     "module": "a" * 16, "clocksource": "tsc" if by_counter else "hpet", "instructions_per_request": 8000.0, "added": added,
                 })  # fmt: skip
-        one = {"device": "lio_loop", "depth": 1, "tracer": "target", "clocksource": "tsc", "bar": 220}
-        found.append(one | {"kernel": kernel, "added": 200.0, "instructions_per_request": 9000.0, "module": "a" * 16})
+        for tracer, bar in (("target", 220), ("target-parts", 700)):
+            one = {"device": "lio_loop", "depth": 1, "tracer": tracer, "clocksource": "tsc", "bar": bar}
+            found.append(
+                one | {"kernel": kernel, "added": 200.0, "instructions_per_request": 9000.0, "module": "a" * 16}
+            )
     return found
 
 
