@@ -30,7 +30,8 @@ def rows(kept: ModuleType, **over: float) -> list[dict[str, Any]]:
                 added = 0.0 if tracer == "none" else over.get(tracer, 10.0)
                 found.append({
                     "kernel": kernel, "device": device, "depth": depth, "tracer": tracer, "bar": bar,
-                    "module": "a" * 16, "clocksource": "tsc" if by_counter else "hpet", "instructions_per_request": 8000.0, "added": added,
+                    "module": "a" * 16, "clocksource": "tsc" if by_counter else "hpet",
+                    "instructions_per_request": 8000.0, "added": added,
                 })  # fmt: skip
         for tracer, bar in (("target", 220), ("target-parts", 700)):
             one = {"device": "lio_loop", "depth": 1, "tracer": tracer, "clocksource": "tsc", "bar": bar}
