@@ -22,6 +22,7 @@ import kept_file  # noqa: E402
 import kept_pictures  # noqa: E402
 import kept_tables  # noqa: E402
 import module_kept  # noqa: E402
+import ops_kept  # noqa: E402
 import power  # noqa: E402
 import sanitizers  # noqa: E402
 import sanitizers_kept  # noqa: E402
@@ -92,6 +93,7 @@ def _of_benches(top: Path) -> dict[Path, Callable[[str], str]]:
     return {
         here(power.PAGE): lambda text: power.with_table(text, power.read(here(power.KEPT))),
         here(why_page.PAGE): lambda text: why_page.with_tables(text, why_page.read(here(why_page.KEPT))),
+        here(ops_kept.PAGE): lambda text: ops_kept.with_tables(text, here(ops_kept.DIRECTORY)),
         here(sanitizers_kept.PAGE): lambda text: module_kept.with_tables(
             sanitizers_kept.with_table(text, here(sanitizers_kept.FILE), sanitizers.digests_of(sanitizers.jobs_of())),
             here(module_kept.FILE),

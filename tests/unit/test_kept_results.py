@@ -96,7 +96,14 @@ def test_a_file_that_is_cut_short_is_named(
     figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It was "Expecting value: line 1 column 11", of one of thirty files."""
-    for name in ("daq.json", "simulated/power.json", "why/bench.json", "sanitizers/suites.json", "bench/module.json"):
+    for name in (
+        "daq.json",
+        "simulated/power.json",
+        "why/bench.json",
+        "sanitizers/suites.json",
+        "bench/module.json",
+        "bench/scale.json",
+    ):
         path = copy / "Documentation/results" / name
         whole = path.read_text()
         for text in (whole[:10], "[]", "{}", '{"digest": 1}'):
@@ -114,6 +121,9 @@ def test_a_file_that_is_cut_short_is_named(
         ("fabstat.md", "| kasan |"),
         ("fabstat.md", "| **fabstat** |"),
         ("fabstat.md", "| a request of scsi_debug |"),
+        ("monitoring.md", "| CPU time a scrape, compressing included |"),
+        ("monitoring.md", "| 4.8 s |"),
+        ("monitoring.md", "| bytes a host and day |"),
         ("why-predictions.svg", "<text "),
     ],
 )
@@ -131,7 +141,7 @@ def test_the_tables_that_benches_keep_are_made_too(
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
     assert figures.main() == 0 and path.read_text() == was
     if path.suffix == ".md":
-        path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers) -->\n", "", was))
+        path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers|ops-scale) -->\n", "", was))
         assert check(copy, monkeypatch) == 1
         assert re.search(f"{page}: expected .*<!-- end of ", capsys.readouterr().err)
 
