@@ -79,9 +79,7 @@ def scale(points: Sequence[Point]) -> str:
         (
             "series a host",
             " and ".join(f"{one['series'] / one['hosts']:.0f}" for one in points if "series" in one),
-            f"{day['scraped_a_host']} scraped, the rest recorded"
-            if "scraped_a_host" in day
-            else "scraped and recorded",
+            f"{scraped} recorded",
         ),
         (
             "a dashboard's query of recorded series, all hosts",

@@ -25,7 +25,10 @@ def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 SCRAPE = {"reader_s": 0.0652, "rss_mib": 29.6, "series": 83018, "bytes": 11_700_000, "gzip_bytes": 389_000}
 MEASURED: dict[str, tuple[Any, list[str]]] = {
     "export": (
-        {"64": SCRAPE | {"kernel_s": 0.001, "scrape_s": 0.006}, "1000": SCRAPE | {"kernel_s": 0.012, "scrape_s": 0.077}},
+        {
+            "64": SCRAPE | {"kernel_s": 0.001, "scrape_s": 0.006},
+            "1000": SCRAPE | {"kernel_s": 0.012, "scrape_s": 0.077},
+        },
         ["| 64 disks | 1,000 disks |", "included | 6 ms | 77 ms |", "83,018; 11.7 MB; 389 kB |"],
     ),
     "sessions": (
