@@ -16,7 +16,7 @@ from fabtune.lab.accel import choose_accelerator
 from fabtune.lab.cache import using_cache
 from fabtune.lab.debug_kernel import build_debug_kernel, find_debug_kernel
 from fabtune.lab.image import Image, build_image, expected_steps, remove_images
-from fabtune.lab.job import write_job
+from fabtune.lab.job import check_files, write_job
 from fabtune.lab.module import build_module
 from fabtune.lab.own_kernel import EXPECTED_S
 from fabtune.lab.qemu_words import file_line
@@ -96,6 +96,7 @@ def run_job(args: argparse.Namespace) -> int:
     # Before an image is made, which takes minutes.
     if not args.script.is_file():
         raise InputError(f"{args.script}: no such file; expected a script to run in the guest")
+    check_files(args.file, args.memory_mib)
     machine, module = _machine(args)
     if args.state:
         make_state(args.state)
@@ -104,7 +105,7 @@ def run_job(args: argparse.Namespace) -> int:
         job = Path(name) / "job.cpio"
         write_job(
             job, args.script, args.arguments,
-            image=machine.image, module=module, tests=True, systemd=bool(args.state),
+            image=machine.image, module=module, tests=True, systemd=bool(args.state), files=args.file,
         )  # fmt: skip
         out = args.out or Path(name) / "out"
         outcome = run_guest(

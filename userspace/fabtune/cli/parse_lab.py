@@ -41,6 +41,10 @@ def configure(parser: argparse.ArgumentParser, _: str) -> None:
         "--state", type=Path, metavar="FILE",
         help="boot with systemd, and keep what the guest writes in FILE (created if missing) for the next boot",
     )  # fmt: skip
+    run.add_argument(
+        "--file", type=Path, action="append", default=[], metavar="FILE",
+        help="copy FILE into the guest, where SCRIPT finds it as files/NAME in the directory that it begins in",
+    )  # fmt: skip
     run.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run in the guest")
     rest = run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARG", help="its arguments")
     # argparse would name it beside a SCRIPT that is missing.

@@ -43,6 +43,18 @@ def read_bytes(path: Path, most: int) -> bytes:
     return data
 
 
+def size_of(path: Path, most: int) -> int:
+    """Return the size of the regular file `path`, of at most `most` bytes, unread.  Raises InputError naming it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    _check(path, found, most)
+    return found.st_size
+
+
 def read_text(path: Path, most: int) -> str:
     """Return the UTF-8 text of the regular file `path` of at most `most` bytes.  Raises InputError naming it."""
     try:
