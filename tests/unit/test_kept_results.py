@@ -123,6 +123,9 @@ def test_a_file_that_is_cut_short_is_named(
         ("fabstat.md", "| a request of scsi_debug |"),
         ("monitoring.md", "| CPU time a scrape, compressing included |"),
         ("monitoring.md", "| 4.8 s |"),
+        ("wan.md", "| `wan by maxrate` | 73.2 | 73.2 |"),
+        ("wan.md", "| `untouched` | 1,500 |"),
+        ("wan.md", "| `wan --set busy_sessions=4` |"),
         ("monitoring.md", "| bytes a host and day |"),
         ("why-predictions.svg", "<text "),
     ],
@@ -141,7 +144,7 @@ def test_the_tables_that_benches_keep_are_made_too(
     monkeypatch.setattr(sys, "argv", ["figures.py", "--top", str(copy)])
     assert figures.main() == 0 and path.read_text() == was
     if path.suffix == ".md":
-        path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers|ops-scale) -->\n", "", was))
+        path.write_text(re.sub("<!-- end of (power|bench-why|sanitizers|ops-scale|connection-wan) -->\n", "", was))
         assert check(copy, monkeypatch) == 1
         assert re.search(f"{page}: expected .*<!-- end of ", capsys.readouterr().err)
 
