@@ -19,6 +19,7 @@ sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/bench"), str(TOP / "tes
 
 import connection_kept  # noqa: E402
 import kept_against  # noqa: E402
+import kept_drawings  # noqa: E402
 import kept_file  # noqa: E402
 import kept_pictures  # noqa: E402
 import kept_tables  # noqa: E402
@@ -132,6 +133,8 @@ def made(top: Path) -> dict[Path, str]:
             found[drawing] = kept_pictures.picture(kept[name].points, css)
         elif drawing.exists():
             raise ValueError(f"{drawing.relative_to(top)}: no results are kept for it")
+    if edited := kept_drawings.edited(top):
+        raise ValueError("; ".join(edited))
     foretold = why_page.read(top / why_page.KEPT.relative_to(TOP))
     found[top / why_page.DRAWING.relative_to(TOP)] = why_page.drawing(foretold)
     return found

@@ -2,22 +2,25 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Draws some panels of the dashboard with fabtune's own charts, from what a real Prometheus returned in a guest.
 
-picture.py out/ops/monitoring/*/panels.json > Documentation/dashboard.svg
+picture.py out/ops/monitoring/*/panels.json writes Documentation/dashboard.svg, and keeps a digest of it.
 """
 
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/bench")]
 
+import kept_drawings  # noqa: E402
 import kept_pictures  # noqa: E402
 
 from fabtune.report.chart import Axis, Series  # noqa: E402
 from fabtune.report.panels import Panel, panels  # noqa: E402
 
+DRAWING = TOP / "Documentation/dashboard.svg"
 # What a panel's axis is called, and what one of its units is of the query's.
 AXES = {
     "Total against device time, p99": ("p99, ms", 1e3), "Requests a second": ("requests/s", 1.0),
@@ -27,7 +30,7 @@ AXES = {
 
 
 def main() -> None:
-    """Print the drawing."""
+    """Draw, and keep the digest."""
     found = json.loads(Path(sys.argv[1]).read_text())
     drawn = []
     for title, (label, unit) in AXES.items():
@@ -45,11 +48,12 @@ def main() -> None:
     head, _, rest = text.partition(">")
     width, height = re.findall(r"\d+", head)[-2:]
     size = f'width="{width}" height="{height}"'
-    print(
+    DRAWING.write_text(
         f'{head} xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">'
         f"<!-- SPDX-License-Identifier: GPL-2.0-or-later --><style>{css}</style>"
-        f'<rect width="100%" height="100%" fill="#ffffff"/>{rest}'
+        f'<rect width="100%" height="100%" fill="#ffffff"/>{rest}\n'
     )
+    kept_drawings.keep(DRAWING, f"`make check-ops OPS=monitoring`, made {time.strftime('%Y-%m-%d', time.gmtime())}")
 
 
 if __name__ == "__main__":

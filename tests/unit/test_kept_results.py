@@ -92,6 +92,19 @@ def test_a_picture_whose_results_are_not_kept_is_none(
     assert "Documentation/mine.svg: no results are kept for it" in capsys.readouterr().err
 
 
+def test_a_drawing_whose_data_are_not_kept_is_as_it_was_drawn(
+    figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A curve of the dashboard's picture could be moved by hand."""
+    drawing = copy / "Documentation/dashboard.svg"
+    was = drawing.read_text()
+    drawing.write_text(was.replace(' d="M', ' d="M1', 1))
+    assert was != drawing.read_text() and check(copy, monkeypatch) == 1
+    assert "Documentation/dashboard.svg: not as it was drawn (" in capsys.readouterr().err
+    drawing.unlink()
+    assert check(copy, monkeypatch) == 1
+
+
 def test_a_file_that_is_cut_short_is_named(
     figures: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
