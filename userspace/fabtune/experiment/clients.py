@@ -13,17 +13,27 @@ import attrs
 from fabtune.errors import FabtuneError, InputError
 from fabtune.experiment.settings import ways_of
 from fabtune.lab.waiting import until
-from fabtune.measure import counters, fio, measured, target
+from fabtune.measure import counters, fio, measured, metrics, target
 from fabtune.measure.fio_options import Options
 from fabtune.measure.watch import as_record, check_judge, only_disks
 from fabtune.measure.workload import LoadStep
-from fabtune.measure.workload_run import host_used, new_result, sample_s
+from fabtune.measure.workload_run import IDLE_S, host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
 from fabtune.model.results import BY_DISK, Point
-from fabtune.model.runrecord import Draft, PathTold, Readings, RunRecord, StepResult, Stuck, WorkloadUsed, begin
+from fabtune.model.runrecord import (
+    Draft,
+    PathTold,
+    Readings,
+    RunRecord,
+    Sample,
+    StepResult,
+    Stuck,
+    WorkloadUsed,
+    begin,
+)
 from fabtune.model.units import counted
-from fabtune.stat import DeviceInterval, diff, parse, stuck
+from fabtune.stat import DeviceInterval, StuckList, diff, parse, stuck
 from fabtune.stat.snapshot import read_file
 
 # GUPFS's criterion for many connections (FY2003, 16-node scalability): a request that cannot complete within a minute.
@@ -75,6 +85,8 @@ def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecor
             queue_bytes = settings.size_bytes * settings.queue_depth
             part = begun_unix_s + settings.ramp_s, settings.runtime_s
             seen = measured_part(readings, *part, disks, queue_bytes)
+            if seen:
+                draft.note(samples=_with_moved(draft.step.samples, readings, disks))
             draft.note(stuck=Stuck(STUCK_S, longest_wait_s(draft.step, op, seen)))
             inside = [only_disks(text, disks) for text in _inside(readings, *part)]
             draft.note(fabstat=Readings(inside[0], inside[-1]))
@@ -163,6 +175,7 @@ def _load(
 ) -> list[tuple[float, str]]:
     """Run the load, note it in `draft` and return fabstat's readings (unix s, text).  Raises _HangingError."""
     readings = []
+    draft.note(idle=_idle(sample_s(step)))
     with gate.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with fio.load(program, step.job_file(), scratch) as load:
@@ -172,9 +185,10 @@ def _load(
             fcntl.flock(lock, fcntl.LOCK_UN)
 
             def look() -> None:
-                draft.note(samples=(*draft.step.samples, counters.sample(None)))
-                readings.append((time.time(), read_file("stats")))
-                hanging = [one for one in stuck().requests if one.disk in disks and one.known_age_s > STUCK_S]
+                taken, reading, old = _look()
+                draft.note(samples=(*draft.step.samples, taken))
+                readings.append(reading)
+                hanging = [one for one in old.requests if one.disk in disks and one.known_age_s > STUCK_S]
                 if hanging:
                     requests = tuple(as_record(one) for one in hanging)
                     raise _HangingError(Stuck(STUCK_S, max(one.age_s for one in requests), requests))
@@ -182,6 +196,31 @@ def _load(
             load.wait(look, sample_s(step), step.measured_s)
             draft.note(fio=load.document(), before_drain=load.before_drain())
     return readings
+
+
+def _look() -> tuple[Sample, tuple[float, str], StuckList]:
+    """Return a sample of the host, fabstat's reading (unix s, text), and the requests that are old."""
+    return counters.sample(None), (time.time(), read_file("stats")), stuck()
+
+
+def _idle(every_s: float) -> tuple[Sample, Sample]:
+    """Return two samples of the host before anything is asked of it, watched as often between them as under load."""
+    first = last = _look()[0]
+    for _ in range(round(IDLE_S / every_s)):
+        time.sleep(every_s)
+        last = _look()[0]
+    return first, last
+
+
+def _with_moved(
+    samples: Sequence[Sample], readings: Sequence[tuple[float, str]], disks: Sequence[str]
+) -> tuple[Sample, ...]:
+    """Return `samples` with what all `disks` had moved by the reading beside each."""
+    found = []
+    for taken, (_, text) in zip(samples, readings, strict=False):
+        live = [one for one in parse(only_disks(text, disks)).devices if one.state != "gone"]
+        found.append(taken | {metrics.MOVED_BYTES: float(sum(op.bytes for one in live for op in one.ops.values()))})
+    return tuple(found)
 
 
 def _inside(readings: Sequence[tuple[float, str]], begin_unix_s: float, runtime_s: float) -> list[str]:
@@ -221,11 +260,13 @@ def _client(since: Sequence[DeviceInterval], queue_bytes: float) -> Client:
 
 
 def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, float | None]:
-    """Return throughput of all clients, of the slowest and the fastest, latency, refusals and the oldest request.
+    """Return throughput of all clients, of the slowest and the fastest, latency, CPU, refusals and the oldest request.
 
-    `slowest_share` is the slowest client's throughput over the mean of all.
+    `slowest_share` is the slowest client's throughput over the mean of all; CPU time is the whole host's for each GB of
+    all of them.
     """
-    stuck = record.steps[0].stuck
+    step = record.steps[0]
+    stuck = step.stuck
     found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 6)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
@@ -234,6 +275,8 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
         found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
+    cpu = next((one.value for one in metrics.of_step(step) if one.key == "cpu_s_per_gb"), None)
+    found["cpu_s_per_gb"] = None if cpu is None else round(cpu, 3)
     return found | {
         "queue_full": sum(one.interval.queue_full for one in seen),
         "mb_per_s": round(sum(shares), 2),

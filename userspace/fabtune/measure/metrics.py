@@ -13,6 +13,8 @@ from fabtune.model.runrecord import Sample, StepResult
 _FILE_ENGINES = ("filecreate", "filestat", "filedelete")
 # The kernel counts CPU time in ticks: of fewer than ten nothing can be said.
 _TICK_MS, _LEAST_MS = 10.0, 100.0
+# What all disks of a load on several have moved by a sample, in bytes: fabstat's count.
+MOVED_BYTES = "fabstat.bytes"
 # Whom a lab guest's CPU works for, as far as it is told, and how much of its time must be told at least.
 ENDS, _LEAST_TOLD = ("initiator", "target", "path"), 0.8
 _KINDS = ("user", "nice", "sys", "idle", "wait.total", "irq.hard", "irq.soft", "steal")
@@ -109,15 +111,16 @@ def _percentiles(result: StepResult, op: str, called: str) -> Iterable[Figure]:
 
 
 def _cpu(result: StepResult) -> list[Figure]:
-    """Return CPU time per GB of the disk's own traffic over the measured part, what the host does anyway left out.
+    """Return CPU time per GB of the disk's own traffic, or of all disks', in the measured part.
 
-    Nothing where none was moved, or nobody looked.
+    What the host does anyway is left out.  Nothing where none was moved, or nobody looked.
     """
     edges = measured.window(result)
-    if edges is None or "disk.dev.read_bytes" not in edges[1]:
+    if edges is None or not edges[1].keys() & {"disk.dev.read_bytes", MOVED_BYTES}:
         return []
     first, last = edges
-    gigabytes = (_grown(edges, "disk.dev.read_bytes") + _grown(edges, "disk.dev.write_bytes")) * 1024 / 1e9
+    kib = _grown(edges, "disk.dev.read_bytes") + _grown(edges, "disk.dev.write_bytes")
+    gigabytes = (kib * 1024 + _grown(edges, MOVED_BYTES)) / 1e9
     seconds = last["time.monotonic"] - first["time.monotonic"]
     busy_ms, error_ms = _busy_ms(edges)
     before = (result.idle[0], result.idle[1]) if len(result.idle) == 2 else (first, first)

@@ -36,7 +36,8 @@ from fabtune.model.runrecord import (
 from fabtune.progress import Progress
 
 _SAMPLE_S = 1.0
-_IDLE_S = 1.0
+# How long a host is watched before a load.
+IDLE_S = 1.0
 # A short part has samples enough for a slope, a long one not more than it needs.
 _SAMPLES, _LEAST_SAMPLE_S = 12, 0.25
 # What a step that ends with its data is taken to last, for the time left.
@@ -149,7 +150,7 @@ def _idle(target: Target, step: LoadStep, target_netns: str | None) -> tuple[Sam
     look = LoadLook(target.disk, target_netns, None, every_s)
     look.start(time.monotonic())
     first = last = watch.sample(edge=True)
-    for _ in range(round(_IDLE_S / every_s)):
+    for _ in range(round(IDLE_S / every_s)):
         time.sleep(every_s)
         look.sample()
         last = watch.sample(edge=True)
