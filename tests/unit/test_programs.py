@@ -89,11 +89,14 @@ def test_what_is_to_die_with_us_does(late: bool, tmp_path: Path) -> None:
     if late:
         slow = tmp_path / "setpriv"
         slow.write_text(
-            f'#!/bin/sh\nwhile kill -0 $PPID 2>/dev/null; do sleep 0.02; done\nexec {shutil.which("setpriv")} "$@"\n'
+            # Not $PPID, which is another's where we are gone before the shell looks.
+            "#!/bin/sh\nwhile kill -0 $STARTED_BY 2>/dev/null; do sleep 0.02; done\n"
+            f'exec {shutil.which("setpriv")} "$@"\n'
         )
         slow.chmod(0o755)
         environment["PATH"] = f"{tmp_path}:{environment['PATH']}"
-    code = "from fabtune.host.run import launch; print(launch(['sleep', '60'], dies_by='KILL').pid, flush=True)"
+    code = "import os; os.environ['STARTED_BY'] = str(os.getpid()); from fabtune.host.run import launch; "
+    code += "print(launch(['sleep', '60'], dies_by='KILL').pid, flush=True)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     deadline = time.monotonic() + 30
     while runs(done.stdout.strip()) and time.monotonic() < deadline:
