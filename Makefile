@@ -31,7 +31,7 @@ PACKAGES_JUDGE := lintian rpm rpmlint mandoc zsh fish
 
 .DEFAULT_GOAL := help
 BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench-in-place bench-cut-off bench-why bench-tune \
-	bench-guard bench-told bench-share bench-connection bench-depth-layout
+	bench-guard bench-told bench-share bench-latency bench-connection bench-depth-layout
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
 	lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
@@ -152,6 +152,9 @@ bench-tune: deps-lab deps-test lab-uml-virtual ## what `fabtune tune`, told noth
 
 bench-share: deps-lab lab-uml-virtual ## what `fabtune tune` leaves a neighbour's flow of a line, and how evenly four sessions share one (out/bench/share.json); resumes
 	$(PYTHON) tests/bench/share.py --out $(OUT)/bench
+
+bench-latency: deps-lab lab-uml-virtual ## how long short requests take beside a stream, before `fabtune tune` and behind it (out/bench/latency.json; ACCEL=tcg for --goal latency as well); resumes
+	$(PYTHON) tests/bench/latency.py --out $(OUT)/bench $(if $(ACCEL),--accel $(ACCEL))
 
 bench-guard: deps-lab lab-uml-virtual ## how soon a load has its line again when its path steps 5, 150, 20 ms under `fabtune guard --heal` (out/bench/path-steps.json; HOLD=3600 for an hour's rest)
 	$(PYTHON) tests/bench/path_steps.py --out $(OUT)/bench $(if $(HOLD),--hold $(HOLD))
