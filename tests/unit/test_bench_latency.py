@@ -15,7 +15,8 @@ CELL = latency.cells()[0]
 
 def way(p99_ms: float, mb_per_s: float = 10.0, ended: int = 0) -> dict[str, object]:
     """What a guest says of one way, that of a tune that ended so among them."""
-    told = {"ended": "at the bound"} if not ended else {"error": {"kind": "failed", "message": "nothing moves"}}
+    failed: dict[str, object] = {"error": {"kind": "failed", "message": "nothing moves"}}
+    told: dict[str, object] = failed if ended else {"ended": "at the bound"}
     return {
         "p50_ms": p99_ms / 2, "p99_ms": p99_ms, "requests": 600, "bytes_per_s": 1e6 * mb_per_s,
         "tune": {"exit": ended, "told": told},
