@@ -16,7 +16,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace")]
 
 import attrs  # noqa: E402
-from lab_run import ACCELS  # noqa: E402
+from lab_run import ACCELS, lab_run  # noqa: E402
 
 from fabtune.errors import ExitCode  # noqa: E402
 from fabtune.experiment.present import code_digest, look_anew  # noqa: E402
@@ -80,6 +80,24 @@ def measure_all(wanted: Sequence[_C], measure: Callable[[_C], None], jobs: int) 
             guests.shutdown(wait=False, cancel_futures=True)
             raise
     return failures
+
+
+def measure_ways(
+    place: Path, cell: Cell, digest: str, script: str, told: Mapping[str, Any], words: Sequence[str], **lab: Any
+) -> None:
+    """Run `script` in a guest, `told` the cell, and keep in `place` what it says of each way: of those in `words`.
+
+    `lab` is what `lab_run` is asked.  Raises RuntimeError for a guest that fails, or leaves a way out.
+    """
+    said = place / f"{cell.name}.log"
+    with said.open("w") as log:
+        done = lab_run(script, json.dumps(dict(told)), *words, log=log, **lab)
+    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
+    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
+    if done.returncode or set(ways) != set(words):
+        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
+    document = {"digest": digest, "cell": dict(told), "ways": ways}
+    (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
 
 
 def read(place: Path, cell: Cell) -> dict[str, Any]:

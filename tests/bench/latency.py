@@ -17,7 +17,6 @@ from typing import Any
 
 import attrs
 import kept_cells
-from lab_run import lab_run
 
 UNTOUCHED, TUNE, GOAL = "untouched", "tune", "goal-latency"
 # Of what they waited before at most: fio tells a percentile to 1/64.  And what a goal of short requests may cost.
@@ -69,16 +68,10 @@ def code(suite: str, accel: str) -> str:
 
 def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
     """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
-    said, digest, asked = place / f"{cell.name}.log", cell.digest(code(suite, accel)), ways_in(accel)
-    with said.open("w") as log:
-        told = json.dumps(attrs.asdict(cell))
-        done = lab_run("latency.guest", told, *asked, seed=cell.seed, suite=suite, log=log, accel=accel)
-    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
-    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
-    if done.returncode or set(ways) != set(asked):
-        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
-    document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
-    (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
+    kept_cells.measure_ways(
+        place, cell, cell.digest(code(suite, accel)), "latency.guest", attrs.asdict(cell), ways_in(accel),
+        seed=cell.seed, suite=suite, accel=accel,
+    )  # fmt: skip
 
 
 def row(cell: Cell, ways: Mapping[str, Any]) -> dict[str, Any]:

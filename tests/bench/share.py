@@ -15,7 +15,6 @@ from typing import Any
 
 import attrs
 import kept_cells
-from lab_run import lab_run
 
 # Of a fair share at least, and of what the other has at most; how much less even than untouched sessions.
 LEAST_OF_FAIR, MOST_OF_OTHER, EVENLY = 0.5, 2.0, 0.98
@@ -23,6 +22,7 @@ _MEASURING = ("share_guest.py", "share.guest", "tune_guest.py")
 # What a full packet of 1500 bytes takes of the emulated line, and has of payload.
 _WIRE, _PAYLOAD = 1514, 1448
 _FIRST_SEED = 3001
+_WAYS = ("untouched", "tune")
 _FIGURES = ("of_fair", "of_other", "evenness")
 
 
@@ -63,16 +63,10 @@ def code(suite: str, accel: str) -> str:
 
 def measure(place: Path, suite: str, accel: str, cell: Cell) -> None:
     """Run `cell` in a guest of its own and keep what it gives in `place`.  Raises RuntimeError for one that fails."""
-    said, digest = place / f"{cell.name}.log", cell.digest(code(suite, accel))
-    with said.open("w") as log:
-        told = json.dumps(attrs.asdict(cell))
-        done = lab_run("share.guest", told, seed=cell.seed, suite=suite, log=log, accel=accel)
-    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
-    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
-    if done.returncode or len(ways) != 2:
-        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
-    document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
-    (place / f"{cell.name}.json").write_text(json.dumps(document) + "\n")
+    kept_cells.measure_ways(
+        place, cell, cell.digest(code(suite, accel)), "share.guest", attrs.asdict(cell), _WAYS,
+        seed=cell.seed, suite=suite, accel=accel,
+    )  # fmt: skip
 
 
 def evenness(shares: Sequence[float]) -> float:

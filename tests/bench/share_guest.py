@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """In a guest: how sessions share one line with each other, or with another host's bulk flow, untouched and tuned.
 
-    share_guest.py CELL-AS-JSON
+    share_guest.py CELL-AS-JSON WAY...
 
 Each way is one line, WAY {...}: bytes per second of each disk, and of the other host as it arrived, with headers.
 """
@@ -21,7 +21,6 @@ from fabtune.model import factors
 
 # Two flows of cubic take turns for longer than one alone needs to find its window.
 _RAMP_S, _MEASURED_S = 10.0, 40.0
-_WAYS = ("untouched", "tune")
 
 
 def _shared(disks: list[str], arrived: cross.Arrived | None) -> dict[str, Any]:
@@ -50,14 +49,14 @@ def _way(testbed: Testbed, cell: dict[str, Any], way: str) -> dict[str, Any]:
 
 def main() -> None:
     """Run one cell."""
-    cell = json.loads(sys.argv[1])
+    cell, ways = json.loads(sys.argv[1]), sys.argv[2:]
     texts = {
         "rtt": f"{cell['rtt_ms']}ms", "rate": f"{cell['rate_mbit']}mbit", "op": cell["op"], "seed": str(cell["seed"]),
         "sessions": str(cell["sessions"]), "cross": cell["cross"], "offloads": "off",
     }  # fmt: skip
     testbed = Testbed(factors.parse(texts, "a cell"))
     queue(testbed, cell["buffer_bdp"])
-    for way in _WAYS:
+    for way in ways:
         print("WAY", json.dumps(_way(testbed, cell, way)), flush=True)
 
 

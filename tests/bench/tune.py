@@ -21,7 +21,6 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
 import kept_cells  # noqa: E402
-from lab_run import lab_run  # noqa: E402
 from tune_cells import Cell, cells  # noqa: E402
 
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
@@ -62,17 +61,10 @@ def measure(ways_asked: Sequence[str], place: Path, suite: str, accel: str, cell
 
     Raises RuntimeError for one that fails.
     """
-    file = place / f"{cell.name}.json"
-    told = json.dumps(attrs.asdict(cell) | {"mtu": cell.mtu})
-    said, digest = file.with_suffix(".log"), cell.digest(code(suite, accel, ways_asked))
-    with said.open("w") as log:
-        done = lab_run("tune.guest", told, *ways_asked, seed=cell.seed, suite=suite, log=log, accel=accel)
-    lines = (line.partition(" ") for line in said.read_text(errors="replace").splitlines())
-    ways = {one["way"]: one for kind, _, content in lines if kind == "WAY" and (one := json.loads(content))}
-    if done.returncode or set(ways) != set(ways_asked):
-        raise RuntimeError(f"{cell.name}: exit {done.returncode}; what its guest said is in {said}")
-    document = {"digest": digest, "cell": attrs.asdict(cell), "ways": ways}
-    file.write_text(json.dumps(document) + "\n")
+    digest, told = cell.digest(code(suite, accel, ways_asked)), attrs.asdict(cell) | {"mtu": cell.mtu}
+    kept_cells.measure_ways(
+        place, cell, digest, "tune.guest", told, ways_asked, seed=cell.seed, suite=suite, accel=accel
+    )
 
 
 def row(cell: Cell, ways: dict[str, Any]) -> dict[str, Any]:

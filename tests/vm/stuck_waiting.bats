@@ -30,6 +30,9 @@ reads_block() {
 	# Nothing is given up, however long it takes.
 	iscsiadm -m node -o update -n node.session.timeo.replacement_timeout -v 600
 	disk=$(python3 -m fabtune.lab.guest login)
+	# While it is still being found, its partitions are read under a lock that everybody who opens it waits for.
+	udevadm settle
+	dd "if=/dev/$disk" of=/dev/null bs=4k count=1 iflag=direct status=none
 	ip netns exec wan sysctl -qw net.ipv4.ip_forward=0
 	reads_block 5
 	until_true '[ "$(cat /sys/class/iscsi_session/session*/state)" != LOGGED_IN ]'
