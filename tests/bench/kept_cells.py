@@ -142,6 +142,19 @@ def verdicts(
     return told + not_measured(chosen, found)
 
 
+def conclude(
+    told: Sequence[str], held: Callable[[int], str] = lambda count: f"{count} cells, all bars held", *, judged: int
+) -> int:
+    """Print each bar that was missed, or that so many cells hold them all; return the exit code."""
+    print("\n".join(told) or held(judged))
+    return int(bool(told))
+
+
+def keep_rows(file: Path, row: Callable[..., Mapping[str, Any]], found: Mapping[Any, Any]) -> None:
+    """Write a row of each cell that was `found` into `file`."""
+    file.write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+
+
 def not_measured(chosen: Sequence[_C], found: Collection[_C]) -> list[str]:
     """Return a sentence for each chosen cell that nothing is kept of, or for there being none."""
     return [f"{one.name}: not measured" for one in chosen if one not in found] or ["no cell was chosen"] * (not chosen)

@@ -7,7 +7,6 @@ where the cell, fabtune or this measurement has changed since.  `--goal latency`
 Mode Linux has not: --accel tcg measures it as well.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -118,13 +117,11 @@ def main() -> int:
     asked = kept_cells.options(__doc__, "shorter paths").parse_args()
     now = code(asked.suite, asked.accel)
     chosen, found, failures = kept_cells.gather(asked, cells(), "latency", now, measure, "ways")
-    (asked.out / "latency.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    kept_cells.keep_rows(asked.out / "latency.json", row, found)
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
         show(judged)
-    told = verdicts(chosen, found) + failures
-    print("\n".join(told) or f"{len(judged)} cells, all bars held")
-    return int(bool(told))
+    return kept_cells.conclude(verdicts(chosen, found) + failures, judged=len(judged))
 
 
 if __name__ == "__main__":

@@ -134,13 +134,11 @@ def main() -> int:
     asked = kept_cells.options(__doc__, "each kind comes early").parse_args()
     now = code(asked.suite, asked.accel)
     chosen, found, failures = kept_cells.gather(asked, cells(), "told", now, measure, "found")
-    (asked.out / "told.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    kept_cells.keep_rows(asked.out / "told.json", row, found)
     judged = {one: found[one] for one in chosen if one in found}
     if judged:
         print(shown(judged))
-    told = verdicts(chosen, found) + failures
-    print("\n".join(told) or f"{len(judged)} cells, all bars held")
-    return int(bool(told))
+    return kept_cells.conclude(verdicts(chosen, found) + failures, judged=len(judged))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ cell, fabtune or this measurement has changed since; with --alone, in tune-alone
 300 Mb/s have an MTU of 9000.
 """
 
-import json
 import statistics
 import sys
 from collections.abc import Sequence
@@ -180,13 +179,12 @@ def main() -> int:
     now = code(asked.suite, asked.accel, ways)
     name = f"{TUNE}-alone" if asked.alone else TUNE
     chosen, found, failures = kept_cells.gather(asked, cells(), name, now, partial(measure, ways), "ways")
-    (asked.out / f"{name}.json").write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+    kept_cells.keep_rows(asked.out / f"{name}.json", row, found)
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
         show(judged)
-    told = verdicts(chosen, found) + failures
-    print("\n".join(told) or all_held(len(judged), asked.accel, asked.alone))
-    return int(bool(told))
+    held = partial(all_held, accel=asked.accel, alone=asked.alone)
+    return kept_cells.conclude(verdicts(chosen, found) + failures, held, judged=len(judged))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("whatif iscsi.tcp_window=0 sda", "what one value would bring one disk"),
         ("whatif target:tcp.wmem_max=16MiB --target-netns target", "at one end, with the target's end looked at too"),
     ),
-    "stuck": (("stuck", "requests that have been outstanding for too long"), ("stuck --json", "for a program")),
+    "stuck": (("stuck", "requests outstanding, or waiting, for too long"), ("stuck --json", "for a program")),
     "export": (
         ("export", "serve http://127.0.0.1:13260/metrics until Ctrl-C"),
         ("export --textfile -", "print the metrics once"),

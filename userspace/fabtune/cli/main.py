@@ -36,7 +36,7 @@ VERBS = {
     "stat": ("parse_viewing", "show each device's latency, queue depth and refusals (fabstat.ko)"),
     "why": ("parse_viewing", "say what limits the sessions under load, with the evidence, and what lifts it"),
     "whatif": ("parse_viewing", "foretell what a profile or single values would bring a session under load"),
-    "stuck": ("parse_viewing", "list requests that have been outstanding for too long (fabstat.ko)"),
+    "stuck": ("parse_viewing", "list requests that are outstanding, or wait to be sent, for too long"),
     "export": ("parse_viewing", "serve metrics to Prometheus, or write them to a file"),
     "show": ("parse_viewing", "show sessions, paths, NICs, targets and other programs that tune"),
     "doctor": ("parse_viewing", "check that this host is ready: module, programs, rights, and what is missing"),

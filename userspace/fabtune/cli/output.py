@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fabtune.catalog.tunable import EFFECTS
 from fabtune.cli.table import number, paragraph, print_json, rate, table
 from fabtune.host import targets
+from fabtune.model.listing import first_of
 from fabtune.model.units import counted
 from fabtune.tune.missing import unseen
 from fabtune.tune.plan import (
@@ -202,7 +203,7 @@ def _by_reason(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def some_of(labels: Sequence[str]) -> str:
     """Return the labels of devices, of many the first ones and how many more there are."""
-    return ", ".join(labels[:_NAMED]) + (f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else "")
+    return first_of(labels, _NAMED)
 
 
 def show_result(plan: Plan, result: "Result", as_json: bool) -> None:

@@ -37,6 +37,7 @@ from fabtune.lab.vm import Machine, run_guest
 from fabtune.measure import interleave, keptrun
 from fabtune.model.factors import Settings
 from fabtune.model.judgement import CANNOT_BE_RIGHT
+from fabtune.model.listing import first_of
 from fabtune.model.origin import Origin
 from fabtune.model.results import FAILED, LACKING, LEFT_OUT, Point, Status
 from fabtune.model.units import counted
@@ -291,8 +292,7 @@ def _ways(points: Sequence[Point]) -> dict[str, None]:
 
 
 def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{'; '.join(names[:_NAMED])}{more}"
+    return first_of(names, _NAMED, "; ")
 
 
 def _were(runs: Sequence[object]) -> str:

@@ -17,6 +17,7 @@ from fabtune.lab.recipe import recipe_for
 from fabtune.measure import resulttree
 from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
+from fabtune.model.listing import first_of
 from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, number_of_runs
 from fabtune.report import answers, demo, figure, results_pages, suite
 from fabtune.report.table import Cell, Column, Table, decimals, significant, times
@@ -176,8 +177,7 @@ def _untold(one: Summary) -> list[str]:
 
 
 def _named(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - _NAMED} more" if len(hosts) > _NAMED else ""
-    return f"{', '.join(hosts[:_NAMED])}{more}"
+    return first_of(hosts, _NAMED)
 
 
 def write_tree(

@@ -29,6 +29,7 @@ from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
+from fabtune.model.listing import first_of
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.plan import Row
@@ -349,8 +350,7 @@ def _found(drift: Drift) -> str:
 
 
 def _listed(rows: Sequence[Row]) -> str:
-    names = [_value(row) for row in rows]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return first_of([_value(row) for row in rows], 3)
 
 
 def _key(applied: Transaction) -> Key:

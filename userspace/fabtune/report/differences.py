@@ -8,6 +8,7 @@ import attrs
 
 from fabtune.model import runrecord
 from fabtune.model.document import Json
+from fabtune.model.listing import first_of
 from fabtune.model.runrecord import RunRecord, StepResult
 
 _PARTS = ("environment", "versions", "host", "runtime_s", "ramp_s", "path", "target")
@@ -63,8 +64,7 @@ def of_sides(a: Sequence[RunRecord], b: Sequence[RunRecord], place: Place) -> Fo
 
 def sentence(name: str, keys: Sequence[str]) -> str:
     """Return that the runs of the side `name` are not alike, and in what."""
-    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return f"The runs of {name} differ among themselves, in {', '.join(keys[:_SHOWN])}{more}: see what else differed."
+    return f"The runs of {name} differ among themselves, in {first_of(keys, _SHOWN)}: see what else differed."
 
 
 def _said(counts: Counter[str]) -> str:

@@ -14,6 +14,7 @@ from fabtune.errors import InputError
 from fabtune.measure import checks, failedruns, recordfile, resulttree
 from fabtune.model import typed
 from fabtune.model.judgement import LEAST
+from fabtune.model.listing import first_of
 from fabtune.model.origin import mixed
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
@@ -305,8 +306,7 @@ def _facts(records: Sequence[RunRecord]) -> page.Facts:
     """Return what the figures hold for: values that all runs share, and how many there are of others."""
 
     def said(values: list[str]) -> str:
-        distinct = list(dict.fromkeys(values))
-        return ", ".join(distinct[:4]) + (f" and {len(distinct) - 4} more" if len(distinct) > 4 else "")
+        return first_of(list(dict.fromkeys(values)), 4)
 
     digest = hashlib.sha256()
     for one in records:

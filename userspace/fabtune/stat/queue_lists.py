@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabtune.host import tree
+from fabtune.model.listing import first_of
 
 # A list is read as far as this (some thousand requests), all of them for no longer than this.
 _MOST_BYTES = 1 << 20
@@ -204,12 +205,7 @@ class _Reading:
 
 def by_reason(why: dict[str, list[str]]) -> list[str]:
     """Return for each reason the disks that it holds of."""
-    return [f"of {_named(disks)}: {reason}" for reason, disks in why.items()]
-
-
-def _named(disks: list[str]) -> str:
-    more = len(disks) - _MOST_NAMED
-    return ", ".join(disks[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return [f"of {first_of(disks, _MOST_NAMED)}: {reason}" for reason, disks in why.items()]
 
 
 def request_in(line: str, disk: str, place: str) -> QueuedRequest | None:
