@@ -193,7 +193,7 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 
 	/* What was sent back, and is now sent another way, waits no more. */
 	if (place->slot) {
-		place->slot->issued = FABSTAT_IDLE;
+		WRITE_ONCE(place->slot->issued, FABSTAT_IDLE);
 		place->slot->refusal = 0;
 		fabstat_retry_free(place->slot);
 	}
@@ -210,12 +210,23 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 			      false);
 }
 
-/* A driver took the request's data away from it to send them another way: nothing was moved. */
+/*
+ * Returns true if a driver took the request's data away from it, to send them another way: @rq ends
+ * without an error, and with nothing of what it had. Of a flush, which has nothing, only the driver
+ * knows.
+ */
+static bool failed_over(const struct fabstat_place *place, struct request *rq,
+			unsigned int nr_bytes)
+{
+	return !nr_bytes && (place->slot->bytes || fabstat_nvme_cancelled(place->dev, rq));
+}
+
+/* It failed over: nothing was moved. */
 static void request_failed_over(const struct fabstat_place *place, u64 now)
 {
 	fabstat_count(place->cpu, FABSTAT_FAILED_OVER);
 	fabstat_retry_free(place->slot);
-	place->slot->issued = FABSTAT_IDLE;
+	WRITE_ONCE(place->slot->issued, FABSTAT_IDLE);
 	place->slot->refusal = 0;
 	fabstat_books_send_back(place, now);
 }
@@ -251,7 +262,7 @@ static void request_complete_anyhow(struct request *rq, fabstat_status_t status,
 		return;
 	}
 	now = fabstat_ticks();
-	if (!nr_bytes && place.slot->bytes && !fabstat_errno(status)) {
+	if (!fabstat_errno(status) && failed_over(&place, rq, nr_bytes)) {
 		request_failed_over(&place, now);
 		return;
 	}

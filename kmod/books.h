@@ -26,10 +26,11 @@ static inline u64 fabstat_end_sector(struct request *rq)
 static __always_inline void fabstat_fill_slot(const struct fabstat_device *dev,
 					      struct fabstat_slot *slot, struct request *rq, u8 op)
 {
-	slot->sector = blk_rq_pos(rq);
-	slot->bytes = blk_rq_bytes(rq);
-	slot->device = dev->id;
-	slot->op = op;
+	/* Read meanwhile by stuck.c. */
+	WRITE_ONCE(slot->sector, blk_rq_pos(rq));
+	WRITE_ONCE(slot->bytes, blk_rq_bytes(rq));
+	WRITE_ONCE(slot->device, dev->id);
+	WRITE_ONCE(slot->op, op);
 }
 
 /* @rq, of kind @op, is issued at @now; @past is FABSTAT_PAST if it was before. */
@@ -40,6 +41,7 @@ static __always_inline void fabstat_books_enter(const struct fabstat_place *plac
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_sub(now, &place->cpu->depth_ticks);
 	fabstat_fill_slot(place->dev, place->slot, rq, op);
+	smp_wmb();	/* see copy_slot() */
 	WRITE_ONCE(place->slot->issued, now | past);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);
@@ -53,7 +55,7 @@ static __always_inline void fabstat_books_leave(const struct fabstat_place *plac
 {
 	struct fabstat_cpu *cpu = place->cpu;
 
-	place->slot->issued = FABSTAT_IDLE;
+	WRITE_ONCE(place->slot->issued, FABSTAT_IDLE);
 	local64_inc(cpu->completed + op);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_add(nr_bytes, cpu->bytes + op);

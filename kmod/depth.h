@@ -17,6 +17,7 @@
 struct fabstat_depth {
 	atomic_t now;
 	u32 highest;
+	atomic64_t issued;
 	u32 limit;		/* as last seen; 0: no request has been */
 	u64 limit_since;	/* ticks; 0: below the limit */
 	atomic64_t at_limit_ns;
@@ -35,6 +36,8 @@ static __always_inline void fabstat_depth_enter(struct fabstat_depth *depth, u64
 {
 	u32 limit = READ_ONCE(*depth->limit_now);
 	u32 now = atomic_inc_return(&depth->now);
+
+	atomic64_inc(&depth->issued);	/* in the same cache line */
 
 	/* What another CPU changes at this moment it also looks at itself. */
 	if (unlikely(now > data_race(depth->highest) || now >= limit ||

@@ -11,6 +11,7 @@
  * without a lock, protected by their disabled preemption.
  */
 #include <linux/lockdep.h>
+#include <linux/log2.h>
 #include <linux/rculist.h>
 #include <linux/spinlock.h>
 
@@ -23,6 +24,7 @@
 #define MAX_GONE	16
 
 struct fabstat_globals fabstat_globals;
+DEFINE_PER_CPU(local64_t, fabstat_untracked);
 struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
@@ -44,11 +46,16 @@ struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
 	return NULL;
 }
 
+/* A controller may come back with more queues than it has now, up to one a CPU. */
+static unsigned int tables_of(const struct blk_mq_tag_set *tag_set)
+{
+	return max(tag_set->nr_hw_queues, nr_cpu_ids);
+}
+
 /* Returns a new set for @tag_set, not yet listed; or NULL without memory. */
 static struct fabstat_set *set_make(struct blk_mq_tag_set *tag_set)
 {
-	/* A controller may come back with more queues than it has now, up to one a CPU. */
-	unsigned int nr_tables = max(tag_set->nr_hw_queues, nr_cpu_ids);
+	unsigned int nr_tables = tables_of(tag_set);
 	struct fabstat_set *set;
 	unsigned int queue;
 
@@ -124,6 +131,25 @@ int fabstat_device_depth(const struct fabstat_device *dev)
 	return depth;
 }
 
+/*
+ * Returns true if there is room for a device of @q, and for a set. Pieces of it would be taken and
+ * given back by each of its requests.
+ */
+static bool has_room_for_device(const struct request_queue *q)
+{
+	unsigned int nr_tables = tables_of(q->tag_set);
+	unsigned int nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
+	struct fabstat_device *dev;
+	struct fabstat_set *set;
+
+	return fabstat_memory_has_room(roundup_pow_of_two(struct_size(dev, cpu, nr_cpu_ids)) +
+				       roundup_pow_of_two(struct_size(set, table, nr_tables)) +
+				       roundup_pow_of_two(nr_depths * sizeof(*dev->depth)) +
+				       roundup_pow_of_two(nr_tables * sizeof(*dev->depth_of)) +
+				       roundup_pow_of_two(nr_tables * sizeof(*dev->sched)),
+				       FABSTAT_BOOKS);
+}
+
 /* Gives @dev its tables and depths, for up to @nr_tables hardware queues. */
 static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 			 unsigned int nr_tables)
@@ -177,7 +203,7 @@ struct fabstat_device *fabstat_device_create(struct request *rq)
 	struct fabstat_set *set, *known;
 	unsigned long flags;
 
-	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES)
+	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES || !has_room_for_device(q))
 		goto untracked;
 	/* All memory is taken before the lock, under which an allocator must not be called. */
 	dev = fabstat_alloc(struct_size(dev, cpu, nr_cpu_ids), FABSTAT_BOOKS);
@@ -209,8 +235,19 @@ free:
 	if (found)
 		return found;
 untracked:
-	atomic64_inc(&fabstat_globals.untracked);
+	local64_inc(this_cpu_ptr(&fabstat_untracked));
 	return NULL;
+}
+
+/* Returns how many requests were given to no device, issues and completions each. */
+u64 fabstat_untracked_sum(void)
+{
+	unsigned int cpu;
+	u64 found = 0;
+
+	for_each_possible_cpu(cpu)
+		found += local64_read(per_cpu_ptr(&fabstat_untracked, cpu));
+	return found;
 }
 
 /* Takes @dev off the table: no new request finds it. Returns its set if that is unused now. */

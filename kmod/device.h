@@ -14,8 +14,10 @@
 #include <linux/list.h>
 #include <linux/lockdep.h>
 #include <linux/mutex.h>
+#include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
+#include <asm/local64.h>
 
 #include "depth.h"
 #include "slots.h"
@@ -88,11 +90,12 @@ struct fabstat_device {
 /* What belongs to no device. */
 struct fabstat_globals {
 	u64 loaded_ns;
-	atomic64_t untracked;	/* requests: no memory, the queue is dying or its id too large */
 	atomic64_t devices_seen;
 };
 
 extern struct fabstat_globals fabstat_globals;
+/* Requests: no memory, the queue is dying or its id too large. By CPU: at the ceiling it is each. */
+DECLARE_PER_CPU(local64_t, fabstat_untracked);
 extern struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 /* Stands for a device that has not been seen yet: the fast path is closed to it. */
 extern struct fabstat_device fabstat_no_device;
@@ -120,6 +123,7 @@ void fabstat_devices_close_ticks(void);
 int fabstat_device_depth(const struct fabstat_device *dev);
 void fabstat_devices_exit(void);
 s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
+u64 fabstat_untracked_sum(void);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
 
 /* limit.c */

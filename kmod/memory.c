@@ -7,6 +7,8 @@
  * without new devices. Both are counted.
  */
 #include <linux/atomic.h>
+#include <linux/jiffies.h>
+#include <linux/log2.h>
 #include <linux/moduleparam.h>
 #include <linux/preempt.h>
 #include <linux/slab.h>
@@ -22,6 +24,7 @@ MODULE_PARM_DESC(memory_limit_mib, "the most memory that the module may use, in 
 static atomic64_t used;
 static atomic64_t refused;
 static atomic64_t ceiling_refused;	/* of these, how often the ceiling was why */
+static unsigned long said_until;	/* jiffies; 0: the ceiling has refused nothing */
 
 u64 fabstat_memory_used(void)
 {
@@ -54,10 +57,12 @@ bool fabstat_memory_eased(void)
 		return false;
 	refused_before = now;
 	ceiling_before = ceiling;
+	/* What is refused from now on is to be seen by the next look. */
+	WRITE_ONCE(said_until, 0);
 	return true;
 }
 
-static void *take(size_t bytes)
+static void *memory_take(size_t bytes)
 {
 #ifdef CONFIG_PREEMPT_RT
 	return fabstat_reserve_take(bytes);
@@ -67,7 +72,7 @@ static void *take(size_t bytes)
 #endif
 }
 
-static void give(void *memory)
+static void memory_give(void *memory)
 {
 #ifdef CONFIG_PREEMPT_RT
 	if (!preemptible()) {
@@ -78,31 +83,58 @@ static void give(void *memory)
 	kfree(memory);
 }
 
-/* Returns @bytes of zeroed memory, or NULL. Any context. */
-void *fabstat_alloc(size_t bytes, enum fabstat_need need)
+/*
+ * Counts that the ceiling has refused memory, ten times a second at most: at the ceiling that is so
+ * for each request of a device that there is no room for, and what all CPUs write costs them all.
+ */
+static void refuse_at_ceiling(void)
+{
+	unsigned long until = READ_ONCE(said_until);
+
+	if (until && time_before(jiffies, until))
+		return;
+	WRITE_ONCE(said_until, (jiffies + HZ / 10) | 1);
+	atomic64_inc(&refused);
+	atomic64_inc(&ceiling_refused);
+}
+
+/*
+ * Returns true if there is room for @bytes more of what @need tells; where there is none that is
+ * counted as a refusal. Whoever needs several pieces asks before for all of them, rather than
+ * take some for nothing. Any context.
+ */
+bool fabstat_memory_has_room(size_t bytes, enum fabstat_need need)
 {
 	u64 limit = fabstat_memory_limit();
-	void *memory = NULL;
-	bool fits;
 
 	if (need == FABSTAT_HISTOGRAM)
 		limit = fabstat_ceiling_of_histograms(limit);
-	fits = fabstat_memory_used() + bytes <= limit;
-	if (fits)
-		memory = take(bytes);
-	/* The slab may give more than it was asked for, and another CPU may have been faster. */
-	if (memory && atomic64_add_return(ksize(memory), &used) > limit) {
-		atomic64_sub(ksize(memory), &used);
-		give(memory);
-		memory = NULL;
-		fits = false;
-	}
+	if (fabstat_memory_used() + bytes <= limit)
+		return true;
+	refuse_at_ceiling();
+	return false;
+}
+
+/* Returns @bytes of zeroed memory, or NULL. Any context. */
+void *fabstat_alloc(size_t bytes, enum fabstat_need need)
+{
+	void *memory;
+
+	/* The slab may give more than it is asked for. */
+	if (!fabstat_memory_has_room(roundup_pow_of_two(bytes), need))
+		return NULL;
+	memory = memory_take(bytes);
 	if (!memory) {
 		atomic64_inc(&refused);
-		if (!fits)
-			atomic64_inc(&ceiling_refused);
+		return NULL;
 	}
-	return memory;
+	/* Another CPU may have been faster. */
+	if (atomic64_add_return(ksize(memory), &used) <= fabstat_memory_limit())
+		return memory;
+	atomic64_sub(ksize(memory), &used);
+	memory_give(memory);
+	refuse_at_ceiling();
+	return NULL;
 }
 
 /* Takes @memory off the account; its owner frees it. */
@@ -117,5 +149,5 @@ void fabstat_free(void *memory)
 	if (!memory)
 		return;
 	fabstat_uncharge(memory);
-	give(memory);
+	memory_give(memory);
 }

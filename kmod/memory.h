@@ -29,6 +29,7 @@ enum fabstat_need {
 void *fabstat_alloc(size_t bytes, enum fabstat_need need);
 void fabstat_free(void *memory);
 void fabstat_uncharge(const void *memory);
+bool fabstat_memory_has_room(size_t bytes, enum fabstat_need need);
 u64 fabstat_memory_used(void);
 u64 fabstat_memory_limit(void);
 u64 fabstat_memory_refused(void);

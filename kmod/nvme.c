@@ -25,6 +25,8 @@ struct nvme_request_head {
 	u16 status;
 };
 
+#define NVME_CANCELLED	BIT(0)	/* in its flags */
+
 /* The same up to 5.14, unless the change was taken over. */
 struct old_nvme_request_head {
 	void *cmd;
@@ -54,6 +56,18 @@ enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct r
 				      enum fabstat_event error)
 {
 	return dev->is_nvme ? fabstat_nvme_error_event(status_of(rq), error) : error;
+}
+
+/*
+ * Returns true if the driver took @rq back from its controller. Its status says so no more where it
+ * is sent another way. Not known before 5.15, where these bytes may be others.
+ */
+bool fabstat_nvme_cancelled(const struct fabstat_device *dev, struct request *rq)
+{
+	const struct nvme_request_head *head = blk_mq_rq_to_pdu(rq);
+
+	return !FABSTAT_OLD_NVME && dev->is_nvme && rq->q->tag_set->cmd_size >= sizeof(*head) &&
+	       head->flags & NVME_CANCELLED;
 }
 
 /* Returns true if @rq ends because no controller could be sent it; it was never started. */

@@ -16,7 +16,7 @@ static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
 	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
 
 	if (!cpu) {
-		atomic64_inc(&fabstat_globals.untracked);
+		local64_inc(this_cpu_ptr(&fabstat_untracked));
 		return NULL;
 	}
 	return fabstat_publish(place, NULL, cpu);
@@ -155,7 +155,7 @@ static void slot_forget(struct fabstat_slot *slot, unsigned int queue, void *dat
 	if (fabstat_issued_at(slot->issued))
 		fabstat_forget(slot, queue, now);
 	preempt_enable();
-	slot->issued = FABSTAT_IDLE;
+	WRITE_ONCE(slot->issued, FABSTAT_IDLE);
 	slot->refusal = 0;
 	fabstat_retry_free(slot);
 }

@@ -36,10 +36,17 @@ static const char * const event_names[] = FABSTAT_EVENT_NAMES;
 
 static_assert(ARRAY_SIZE(event_names) == FABSTAT_EVENTS);
 
-static const char * const state_names[] = { "live", "dying", "gone" };
-static const char * const limit_names[] = { "device", "queue" };
+static const char * const state_names[] = {
+	[FABSTAT_LIVE] = "live", [FABSTAT_DYING] = "dying", [FABSTAT_GONE] = "gone",
+};
+static const char * const limit_names[] = {
+	[FABSTAT_OF_DEVICE] = "device", [FABSTAT_OF_QUEUE] = "queue",
+};
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
-static const char * const time_names[] = { "device", "total", "refused" };
+static const char * const time_names[] = {
+	[FABSTAT_TIME_DEVICE] = "device", [FABSTAT_TIME_TOTAL] = "total",
+	[FABSTAT_TIME_REFUSED] = "refused",
+};
 static const char * const detail_names[] = {
 	"time=wait", "size=4KiB", "size=32KiB", "size=256KiB", "size=above"
 };
@@ -72,7 +79,7 @@ static_assert(FABSTAT_EVENTS < FABSTAT_BUCKETS);
 static u64 spare[MAX_WORDS];
 
 /* Every record that is begun is ended. fabstat_lock. */
-static void begin(struct fabstat_records *out, enum fabstat_record_kind kind)
+static void record_begin(struct fabstat_records *out, enum fabstat_record_kind kind)
 {
 	char *room;
 
@@ -88,7 +95,7 @@ static void begin(struct fabstat_records *out, enum fabstat_record_kind kind)
 /* Begins a record of the device @id. fabstat_lock. */
 void fabstat_record_begin(struct fabstat_records *out, enum fabstat_record_kind kind, u64 id)
 {
-	begin(out, kind);
+	record_begin(out, kind);
 	fabstat_put_number(out, " id=", id);
 }
 
@@ -183,7 +190,7 @@ void fabstat_put_lists(struct fabstat_records *out)
 /* Ends a reading of so many @devices: what is cut short lacks this. */
 void fabstat_put_end(struct fabstat_records *out, u64 devices)
 {
-	begin(out, FABSTAT_RECORD_END);
+	record_begin(out, FABSTAT_RECORD_END);
 	fabstat_put_number(out, " devices=", devices);
 	fabstat_record_end(out);
 }

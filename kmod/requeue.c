@@ -7,8 +7,8 @@
 #include "tell.h"
 
 /* Remembers when @rq was first issued and first refused, and @reason. */
-static void remember(const struct fabstat_place *place, struct request *rq, bool refusal,
-		     enum fabstat_event reason, u64 now)
+static void requeue_remember(const struct fabstat_place *place, struct request *rq, bool refusal,
+			     enum fabstat_event reason, u64 now)
 {
 	struct fabstat_slot *slot = place->slot;
 	u64 issued = fabstat_issued_at(slot->issued);
@@ -50,10 +50,40 @@ static bool is_thrown_away(const struct fabstat_place *place, const struct reque
 }
 
 /*
+ * Why a path refused a clone. dm sends its own request back next, on the same CPU as a rule: what
+ * it finds of another range of sectors is about another one.
+ */
+struct path_refusal {
+	u64 end_sector;		/* 0: none */
+	u8 reason;		/* enum fabstat_event */
+};
+
+static DEFINE_PER_CPU(struct path_refusal, path_refusal);
+
+static void path_refused(struct request *clone, enum fabstat_event reason)
+{
+	struct path_refusal *refusal = this_cpu_ptr(&path_refusal);
+
+	refusal->end_sector = fabstat_end_sector(clone);
+	refusal->reason = reason;
+}
+
+/* Returns why the path of @rq, which is sent back, refused it; @reason where that is not known. */
+static enum fabstat_event path_reason(struct request *rq, enum fabstat_event reason)
+{
+	struct path_refusal *refusal = this_cpu_ptr(&path_refusal);
+	bool mine = refusal->end_sector && refusal->end_sector == fabstat_end_sector(rq);
+
+	refusal->end_sector = 0;
+	return mine ? refusal->reason : reason;
+}
+
+/*
  * The state of a request when it is requeued tells who sent it back: IDLE, it was held back
  * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
  * target, which refused it or gave another answer that calls for a retry. SCSI sends one again
- * whose time was up, and which it aborted, while it still is IN_FLIGHT.
+ * whose time was up, and which it aborted, while it still is IN_FLIGHT. NVMe ends one that it
+ * cannot send, and sends it again.
  */
 static void request_requeue(struct request *rq)
 {
@@ -73,7 +103,8 @@ static void request_requeue(struct request *rq)
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
-	} else if (state == MQ_RQ_IN_FLIGHT && !timed_out) {
+	} else if ((state == MQ_RQ_IN_FLIGHT && !timed_out) ||
+		   fabstat_nvme_never_sent(place.dev, rq)) {
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
@@ -92,10 +123,13 @@ static void request_requeue(struct request *rq)
 	issued = fabstat_issued_at(place.slot->issued);
 	if (!issued)
 		fabstat_fill_slot(place.dev, place.slot, rq, fabstat_op(rq));
-	if (!is_thrown_away(&place, rq, state)) {
-		remember(&place, rq, refusal, reason, now);
-		fabstat_tell_refused(&place, rq, reason, issued, now);
-	}
+	if (is_thrown_away(&place, rq, state))
+		path_refused(rq, reason);
+	else if (reason == FABSTAT_REQUEUED_BY_DRIVER)
+		reason = path_reason(rq, reason);
+	if (!is_thrown_away(&place, rq, state))
+		requeue_remember(&place, rq, refusal, reason, now);
+	fabstat_tell_refused(&place, rq, reason, issued, now);
 	place.slot->refusal = 0;
 	if (issued)
 		fabstat_books_send_back(&place, now);

@@ -45,7 +45,7 @@ static unsigned int most_of(unsigned int number)
 }
 
 /* Puts objects onto shelf @number until it is full; returns -ENOMEM if it cannot be filled. */
-static int fill(unsigned int number)
+static int reserve_fill(unsigned int number)
 {
 	struct shelf *shelf = &shelves[number];
 	struct llist_node *node;
@@ -74,16 +74,16 @@ static void free_all(struct llist_node *node)
 	}
 }
 
-static void tidy(struct work_struct *work)
+static void reserve_tidy(struct work_struct *work)
 {
 	unsigned int number;
 
 	free_all(llist_del_all(&given));
 	for (number = 0; number < NR_SHELVES; number++)
-		fill(number);
+		reserve_fill(number);
 }
 
-static DECLARE_WORK(tidy_work, tidy);
+static DECLARE_WORK(tidy_work, reserve_tidy);
 
 /* Returns @bytes of zeroed memory, or NULL. Any context. */
 void *fabstat_reserve_take(size_t bytes)
@@ -126,7 +126,7 @@ int fabstat_reserve_init(void)
 	int err = 0;
 
 	for (number = 0; number < NR_SHELVES && !err; number++)
-		err = fill(number);
+		err = reserve_fill(number);
 	if (err)
 		fabstat_reserve_exit();
 	return err;

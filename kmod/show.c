@@ -169,6 +169,7 @@ static void show_queues(struct fabstat_records *out, const struct fabstat_device
 		fabstat_put_number(out, " highest=", READ_ONCE(depth->highest));
 		fabstat_put_number(out, " limit=", READ_ONCE(depth->limit));
 		fabstat_put_number(out, " at_limit_ns=", at_limit_ns(depth, sum.now));
+		fabstat_put_number(out, " issued=", atomic64_read(&depth->issued));
 		fabstat_record_end(out);
 	}
 }
@@ -255,9 +256,9 @@ static void show_header(struct fabstat_records *out, const struct reading *readi
 		   FABSTAT_WAIT_FROM);
 	seq_printf(m, " memory_bytes=%llu memory_limit_bytes=%llu memory_refused=%llu",
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
-	seq_printf(m, " devices_seen=%lld untracked=%lld missing=",
+	seq_printf(m, " devices_seen=%lld untracked=%llu missing=",
 		   (s64)atomic64_read(&fabstat_globals.devices_seen),
-		   (s64)atomic64_read(&fabstat_globals.untracked));
+		   fabstat_untracked_sum());
 	for (i = 0; fabstat_missing(i); i++)
 		seq_printf(m, "%s%s", i ? "," : "", fabstat_missing(i));
 	/* A device that is there now is shown, though it may go meanwhile. */

@@ -76,8 +76,8 @@ static unsigned int fastest(const struct fabstat_slowest *slowest)
 	return found;
 }
 
-static void insert(struct fabstat_device *dev, struct fabstat_slowest *slowest,
-		   const struct slow_request *request)
+static void slowest_insert(struct fabstat_device *dev, struct fabstat_slowest *slowest,
+			   const struct slow_request *request)
 {
 	unsigned long flags;
 
@@ -92,8 +92,9 @@ static void insert(struct fabstat_device *dev, struct fabstat_slowest *slowest,
 	raw_spin_unlock_irqrestore(&slowest->lock, flags);
 }
 
-static noinline void keep(const struct fabstat_place *place, const struct fabstat_done *done,
-			  const struct fabstat_extra *extra, u64 wait_ns, u64 total_ns)
+static noinline void slowest_keep(const struct fabstat_place *place,
+				  const struct fabstat_done *done,
+				  const struct fabstat_extra *extra, u64 wait_ns, u64 total_ns)
 {
 	const struct fabstat_retry *retry = fabstat_retry(place->slot);
 	struct fabstat_slowest *slowest = slowest_of(place->dev);
@@ -116,7 +117,7 @@ static noinline void keep(const struct fabstat_place *place, const struct fabsta
 		return;
 	if (retry)
 		memcpy(request.reason, retry->reason, sizeof(request.reason));
-	insert(place->dev, slowest, &request);
+	slowest_insert(place->dev, slowest, &request);
 }
 
 /* Keeps the request at @place if it is one of the slowest so far. Called from probes. */
@@ -130,7 +131,7 @@ void fabstat_slowest_note(const struct fabstat_place *place, const struct fabsta
 	if (retry && retry->first_issue)
 		total_ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, done->now));
 	if (wait_ns + total_ns > READ_ONCE(place->dev->slow_floor_ns))
-		keep(place, done, extra, wait_ns, total_ns);
+		slowest_keep(place, done, extra, wait_ns, total_ns);
 }
 
 static int slower_first(const void *a, const void *b)

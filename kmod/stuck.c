@@ -69,6 +69,7 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 	struct fabstat_retry *retry;
 	u64 first;
 
+	smp_rmb();	/* of what is written before that word nothing is older */
 	retry = rcu_dereference(slot->retry);
 	if (!issued && !retry)
 		return COPY_NOTHING;
@@ -87,7 +88,7 @@ static enum copied copy_slot(const struct fabstat_slot *slot, struct stuck_reque
 	return COPY_WHOLE;
 }
 
-static void add(struct stuck_list *list, const struct stuck_request *request)
+static void stuck_add(struct stuck_list *list, const struct stuck_request *request)
 {
 	if (list->request && list->found < list->size)
 		list->request[list->found] = *request;
@@ -108,7 +109,7 @@ static void visit_slot(struct fabstat_slot *slot, unsigned int queue, void *data
 	while (copied == COPY_TORN && ++tries < MAX_TRIES);
 	rcu_read_unlock();
 	if (copied == COPY_WHOLE && request.age_ns >= list->threshold_ns)
-		add(list, &request);
+		stuck_add(list, &request);
 }
 
 /*
@@ -134,7 +135,7 @@ static void visit_unseen(struct request *rq, struct gendisk *disk, void *data)
 			return;
 	}
 	strscpy(request.disk, disk->disk_name, sizeof(request.disk));
-	add(list, &request);
+	stuck_add(list, &request);
 }
 
 static int older_first(const void *a, const void *b)

@@ -24,8 +24,8 @@ from fabtune.lab.module import source_digest  # noqa: E402
 Row = dict[str, Any]
 SUITES = ("trixie", "bookworm", "sid")
 # Instructions that fabstat may add to a request: as it is loaded, with enabled=N, with detail=Y, without memory for
-# histograms, and where the kernel's clock is not the CPU's counter.  With target=Y, what a command at the target adds
-# to that, and with target_parts=Y, what the parts of its time add to this: kprobes tell them.
+# histograms, without any memory, and where the kernel's clock is not the CPU's counter.  With target=Y, what a command
+# at the target adds to that, and with target_parts=Y, what the parts of its time add to this: kprobes tell them.
 BARS = {
     ("null_blk", "fabstat"): 200,
     ("scsi_debug", "fabstat"): 280,
@@ -39,6 +39,7 @@ BARS = {
     ("scsi_debug", "detail"): 300,
     ("null_blk", "ceiling"): 250,
     ("null_blk", "detail-ceiling"): 300,
+    ("null_blk", "no-books"): 250,
 }
 TIMEKEEPER_BAR = 350
 OF_TIMEKEEPER = ("null_blk", "scsi_debug")

@@ -11,7 +11,7 @@ from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.errors import InputError
 from fabtune.host import tree
-from fabtune.stat import endpoint, parse, since_seen
+from fabtune.stat import diff, endpoint, parse, since_seen
 
 
 def compared(tmp_path: Path, before: str, after: str, *words: str) -> int:
@@ -53,13 +53,32 @@ def test_hardware_queues_are_told_with_their_time_at_the_limit(
     assert compared(tmp_path, *texts, "--json") == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
     assert device["queues"] == [
-        {"queue": 1, "in_flight": 2, "highest_depth": 3, "depth_limit": 32, "at_limit_fraction": 0.5}
-    ]
+        {
+            "queue": 1, "issued": None, "in_flight": 2, "highest_depth": 3, "depth_limit": 32,
+            "at_limit_fraction": 0.5,
+        }
+    ]  # fmt: skip
     assert device["depth_error_ns"] == 14 and device["torn"] is False
     assert device["slowest"] is None, "nobody asked"
     assert compared(tmp_path, *texts, "sda") == 0
     row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["1"])
-    assert row == ["1", "2", "3", "32", "50.0%"]
+    assert row == ["1", "-", "2", "3", "32", "50.0%"]
+
+
+def given(issued: int, time_ns: int) -> str:
+    text = queues(0, time_ns).replace("queue=1", "queue=0").removesuffix("\n") + f" issued={issued}\n"
+    return text + f"queue id=4 queue=1 in_flight=0 highest=1 limit=32 at_limit_ns=0 issued={2 * issued}\n"
+
+
+def test_what_each_hardware_queue_was_given_is_told() -> None:
+    one = diff(parse(given(100, 2 * 10**9)), parse(given(107, 3 * 10**9))).device("sda")
+    assert [(queue.queue, queue.issued) for queue in one.queues] == [(0, 7), (1, 14)]
+
+
+def test_what_a_device_was_given_before_it_had_several_queues_was_its_first_ones() -> None:
+    before = parse(reading([1000])).devices[0]
+    one = diff(parse(reading([1000])), parse(given(107, 3 * 10**9))).device("sda")
+    assert [queue.issued for queue in one.queues] == [107 - before.ops["read"].issued, 214]
 
 
 def test_what_binds_the_queue_is_shown(

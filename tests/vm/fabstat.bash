@@ -116,12 +116,22 @@ at_least() {
 	[ "$(nproc)" -eq 1 ] && echo "$1" || echo 0
 }
 
-# nvme_two_paths NQN [MS]: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms each, or MS.
+# no_nvme_paths NQN: takes away what nvme_two_paths made.
+no_nvme_paths() {
+	local target=/sys/kernel/config/nvmet/subsystems/$1
+	nvme disconnect-all
+	rm -f /sys/kernel/config/nvmet/ports/[12]/subsystems/"$1"
+	rmdir /sys/kernel/config/nvmet/ports/[12] "$target/namespaces/1" "$target"
+	modprobe -r null_blk
+}
+
+# nvme_two_paths NQN [MS [PARAMETER...]]: makes nvme0n1, a disk of two paths over the loopback whose requests take 20 ms
+# each, or MS; it lies on null_blk, with further PARAMETERs.
 nvme_two_paths() {
 	local number port target=/sys/kernel/config/nvmet/subsystems/$1
 	modprobe nvme_core multipath=Y
 	modprobe -a nvme_tcp nvmet_tcp
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="${2:-20}000000" nr_devices=1 gb=1
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="${2:-20}000000" nr_devices=1 gb=1 "${@:3}"
 	mkdir -p "$target/namespaces/1"
 	echo 1 > "$target/attr_allow_any_host"
 	echo /dev/nullb0 > "$target/namespaces/1/device_path"

@@ -13,7 +13,7 @@ setup() {
 
 teardown() {
 	! dmsetup info mp > /dev/null 2>&1 || dmsetup remove --noudevsync mp
-	! [ -d /sys/class/nvme/nvme0 ] || nvme disconnect-all
+	! [ -d /sys/class/nvme/nvme0 ] || no_nvme_paths stacks
 	unload_fabstat
 	modprobe -r scsi_debug
 }
@@ -43,10 +43,22 @@ multipath_of() {
 	disk=$(scsi_debug_disk delay=0 dev_size_mb=16 statistics=1)
 	multipath_of "$disk"
 	load_fabstat
+	echo Y > $PARAMETERS/detail
+	echo > /sys/kernel/tracing/trace
+	echo 1 > /sys/kernel/tracing/events/fabstat/refused/enable
 	echo 7 > /sys/bus/pseudo/drivers/scsi_debug/every_nth
 	echo 0x8000 > /sys/bus/pseudo/drivers/scsi_debug/opts
 	load_disk "$head" --rw=randread --bs=4k --iodepth=8 --number_ios=280 --size=8m
 	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	echo 0 > /sys/kernel/tracing/events/fabstat/refused/enable
+	# Each refusal is told of the path, and of the head with the path's reason.
+	refused=$(seen "$disk" 'events["host_busy"]')
+	for device in "$disk" "$head"; do
+		told=$(grep -c " refused: $(tr : , < "/sys/block/$device/dev") .*reason=host_busy" /sys/kernel/tracing/trace)
+		echo "$device: told $told of $refused"
+		[ "$told" -eq "$refused" ]
+	done
+	awk -v disk="disk=$head" '$1 == "slow" && $0 ~ disk' /sys/kernel/debug/fabstat/slowest | grep host_busy
 	expect "$disk" 'events["host_busy"] >= 20 and events["requeued_by_driver"] == events["host_busy"] and books and d.in_flight == 0'
 	# While the path refuses, the head may merge what waits.
 	expect "$head" 'read.bytes == 280 * 4096 and read.refused >= 20 and read.refused_ns > 0 and books and d.in_flight == 0' \
@@ -140,4 +152,24 @@ multipath_of() {
 		grep "$(path $number)" /tmp/head
 	done
 	[ "$total" -ge 300 ] && [ "$failed" -ge 16 ]
+}
+
+@test "NVMe multipath: a flush that a reset takes from its controller is no completion" {
+	modinfo -p null_blk | grep -q ^cache_size: || skip "this kernel's null_blk has no write cache to flush"
+	nvme_two_paths stacks 4000 memory_backed=1 cache_size=1
+	load_fabstat
+	path() { basename "$(compgen -G "/sys/class/nvme/nvme$1/nvme*c$1n1")"; }
+	python3 -c 'import os; os.fsync(os.open("/dev/nvme0n1", os.O_WRONLY))' &
+	on=
+	flushes() {
+		for number in 0 1; do
+			[ "$(seen "$(path $number)" 'flush.issued')" != 1 ] || on=$number
+		done
+		[ "$on" ]
+	}
+	wait_for flushes
+	echo 1 > "/sys/class/nvme/nvme$on/reset_controller"
+	wait $! || true
+	expect "$(path $on)" 'flush.sent_back == 1 == events["failed_over"] and flush.completed == 0 == flush.errors' \
+		'hist("flush").count == 0 and books and d.in_flight == 0'
 }

@@ -164,7 +164,7 @@ def print_details(one: DeviceInterval) -> None:
         if not wide:
             paragraph(_ERROR_NOTE)
     if one.queues:
-        table(("hardware queue", "in flight", "highest", "limit", "at the limit"), _queue_rows(one))
+        table(("hardware queue", "issued", "in flight", "highest", "limit", "at the limit"), _queue_rows(one))
     counters = [
         (name, *(str(getattr(op, key)) for key in ("issued", "completed", "sent_back", "errors", "bytes")))
         for name, op in one.ops.items()
@@ -183,7 +183,11 @@ def print_details(one: DeviceInterval) -> None:
 
 def _queue_rows(one: DeviceInterval) -> list[tuple[str, ...]]:
     return [
-        (*map(str, (queue.queue, queue.in_flight, queue.highest, queue.limit)), f"{one.part(queue.at_limit_ns):.1%}")
+        (
+            *map(str, (queue.queue, "-" if queue.issued is None else queue.issued, queue.in_flight, queue.highest)),
+            str(queue.limit),
+            f"{one.part(queue.at_limit_ns):.1%}",
+        )
         for queue in one.queues
     ]
 
@@ -264,7 +268,7 @@ def _device_json(one: DeviceInterval) -> dict[str, Any]:
 
 def _queue_json(one: DeviceInterval, queue: HardwareQueue) -> dict[str, Any]:
     return {
-        "queue": queue.queue, "in_flight": queue.in_flight, "highest_depth": queue.highest,
+        "queue": queue.queue, "issued": queue.issued, "in_flight": queue.in_flight, "highest_depth": queue.highest,
         "depth_limit": queue.limit, "at_limit_fraction": one.part(queue.at_limit_ns),
     }  # fmt: skip
 

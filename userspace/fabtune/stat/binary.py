@@ -26,7 +26,7 @@ _DEVICE, _QUEUE, _EVENTS, _OP, _ERRORS, _HISTOGRAM, _DETAIL, _END = range(8)
 # What each begins with: kind and length in 32 bits each, the device's id, then its own words in the text's order.
 _HEAD = struct.Struct("=II")
 _DEVICE_WORDS = struct.Struct("=8xQQ32sQQ40s32s32sQQqQQQQQQQQQ")
-_QUEUE_WORDS = struct.Struct("=16xQqQQQ")
+_QUEUE_WORDS, _WORD = struct.Struct("=16xQqQQQ"), struct.Struct("=Q")
 _EVENTS_BYTES = 16
 _OP_WORDS = struct.Struct("=16xQ9Q")
 _ERRORS_WORDS = struct.Struct("=16xQ")
@@ -161,7 +161,9 @@ def _add(parts: _Parts, kind: int, data: bytes, at: int, end: int, header: _Head
         counted = dict(_pairs(data[at + _DETAIL_WORDS.size : end]))
         parts.of_op[op][1][header.lists["detail"][detail]] = Histogram(header.empty.from_ns, counted)
     elif kind == _QUEUE:
-        parts.queues.append(HardwareQueue(*_QUEUE_WORDS.unpack_from(data, at)))
+        told = _QUEUE_WORDS.unpack_from(data, at)
+        issued = _WORD.unpack_from(data, at + _QUEUE_WORDS.size)[0] if end - at > _QUEUE_WORDS.size else None
+        parts.queues.append(HardwareQueue(*told, issued))
 
 
 def _count(counts: dict[str, int], data: bytes, names: tuple[str, ...]) -> None:

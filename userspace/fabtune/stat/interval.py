@@ -245,11 +245,15 @@ def _events(after: CountedDevice, before: CountedDevice) -> dict[str, int]:
 
 def _queues(after: CountedDevice, before: CountedDevice) -> tuple[HardwareQueue, ...]:
     # Until a device has several, what is counted of it is its first one's.
-    only = {0: before.at_limit_ns} if before.limit_of == "device" else {}
-    earlier = only | {queue.queue: queue.at_limit_ns for queue in before.queues}
-    return tuple(
-        replace(queue, at_limit_ns=max(0, queue.at_limit_ns - earlier.get(queue.queue, 0))) for queue in after.queues
-    )
+    issued = sum(op.issued for op in before.ops.values())
+    only = {0: (before.at_limit_ns, issued)} if before.limit_of == "device" else {}
+    earlier = only | {queue.queue: (queue.at_limit_ns, queue.issued or 0) for queue in before.queues}
+    return tuple(_queue(queue, *earlier.get(queue.queue, (0, 0))) for queue in after.queues)
+
+
+def _queue(after: HardwareQueue, at_limit_ns: int, issued: int) -> HardwareQueue:
+    more = None if after.issued is None else max(0, after.issued - issued)
+    return replace(after, at_limit_ns=max(0, after.at_limit_ns - at_limit_ns), issued=more)
 
 
 def _depth_error_ns(after: CountedDevice, before: CountedDevice | None) -> int | None:

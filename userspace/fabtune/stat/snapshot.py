@@ -67,13 +67,14 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class HardwareQueue:
-    """One hardware queue of a device, where each has a limit of its own."""
+    """One hardware queue of a device, where each has a limit of its own; `issued` is None of an older module."""
 
     queue: int
     in_flight: int
     highest: int
     limit: int
     at_limit_ns: int
+    issued: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +326,7 @@ def grouped(records: Iterator[str], first: str) -> Iterator[list[str]]:
 _TEXT_FIELDS = frozenset(("state", "disk", "dev", "hctl", "driver", "parent", "limit_of"))
 _OF_RECORDS = {"events", "ops", "queues", "around", "follows_limit"}
 _DEVICE_FIELDS = frozenset(CountedDevice.__slots__) - _OF_RECORDS  # type: ignore[attr-defined]
-_QUEUE_FIELDS = tuple(HardwareQueue.__slots__)  # type: ignore[attr-defined]
+_QUEUE_FIELDS = ("queue", "in_flight", "highest", "limit", "at_limit_ns")
 _OP_FIELDS = frozenset(Op.__slots__) - {"errors_by_class", "histograms", "details"}  # type: ignore[attr-defined]
 
 
@@ -359,7 +360,8 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
             details.setdefault(op[3:], {})[what.partition("=")[2]] = histogram_of(empty, counted)
         elif kind == "queue":
             record = words(line)
-            queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS)))
+            issued = int(record["issued"]) if "issued" in record else None
+            queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS), issued))
         elif kind == "around":
             around = _around(words(line))
     ops = {}
