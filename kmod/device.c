@@ -10,6 +10,7 @@
  * Locks: fabstat_lock (mutex) > table_lock (raw spinlock, from probes). Probes read the table
  * without a lock, protected by their disabled preemption.
  */
+#include <linux/jiffies.h>
 #include <linux/lockdep.h>
 #include <linux/log2.h>
 #include <linux/rculist.h>
@@ -131,23 +132,36 @@ int fabstat_device_depth(const struct fabstat_device *dev)
 	return depth;
 }
 
-/*
- * Returns true if there is room for a device of @q, and for a set. Pieces of it would be taken and
- * given back by each of its requests.
- */
-static bool has_room_for_device(const struct request_queue *q)
+/* Returns what a device of @q takes, and a set. */
+static size_t bytes_of_device(const struct request_queue *q)
 {
 	unsigned int nr_tables = tables_of(q->tag_set);
 	unsigned int nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
 	struct fabstat_device *dev;
 	struct fabstat_set *set;
 
-	return fabstat_memory_has_room(roundup_pow_of_two(struct_size(dev, cpu, nr_cpu_ids)) +
-				       roundup_pow_of_two(struct_size(set, table, nr_tables)) +
-				       roundup_pow_of_two(nr_depths * sizeof(*dev->depth)) +
-				       roundup_pow_of_two(nr_tables * sizeof(*dev->depth_of)) +
-				       roundup_pow_of_two(nr_tables * sizeof(*dev->sched)),
-				       FABSTAT_BOOKS);
+	return roundup_pow_of_two(struct_size(dev, cpu, nr_cpu_ids)) +
+	       roundup_pow_of_two(struct_size(set, table, nr_tables)) +
+	       roundup_pow_of_two(nr_depths * sizeof(*dev->depth)) +
+	       roundup_pow_of_two(nr_tables * sizeof(*dev->depth_of)) +
+	       roundup_pow_of_two(nr_tables * sizeof(*dev->sched));
+}
+
+/*
+ * Returns true if there is room for a device of @q. Pieces of it would be taken and given back by
+ * each of its requests; and each need not look whether there is some now.
+ */
+static bool has_room_for_device(const struct request_queue *q)
+{
+	static unsigned long none_until;	/* jiffies; 0: there always was */
+	unsigned long until = READ_ONCE(none_until);
+
+	if (until && time_before(jiffies, until))
+		return false;
+	if (fabstat_memory_has_room(bytes_of_device(q), FABSTAT_BOOKS))
+		return true;
+	WRITE_ONCE(none_until, (jiffies + HZ / 10) | 1);
+	return false;
 }
 
 /* Gives @dev its tables and depths, for up to @nr_tables hardware queues. */
