@@ -10,9 +10,7 @@
  * Locks: fabstat_lock (mutex) > table_lock (raw spinlock, from probes). Probes read the table
  * without a lock, protected by their disabled preemption.
  */
-#include <linux/jiffies.h>
 #include <linux/lockdep.h>
-#include <linux/log2.h>
 #include <linux/rculist.h>
 #include <linux/spinlock.h>
 
@@ -25,7 +23,6 @@
 #define MAX_GONE	16
 
 struct fabstat_globals fabstat_globals;
-DEFINE_PER_CPU(local64_t, fabstat_untracked);
 struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 struct fabstat_device fabstat_no_device;
 LIST_HEAD(fabstat_gone);
@@ -47,16 +44,10 @@ struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set)
 	return NULL;
 }
 
-/* A controller may come back with more queues than it has now, up to one a CPU. */
-static unsigned int tables_of(const struct blk_mq_tag_set *tag_set)
-{
-	return max(tag_set->nr_hw_queues, nr_cpu_ids);
-}
-
 /* Returns a new set for @tag_set, not yet listed; or NULL without memory. */
 static struct fabstat_set *set_make(struct blk_mq_tag_set *tag_set)
 {
-	unsigned int nr_tables = tables_of(tag_set);
+	unsigned int nr_tables = fabstat_tables_of(tag_set);
 	struct fabstat_set *set;
 	unsigned int queue;
 
@@ -132,38 +123,6 @@ int fabstat_device_depth(const struct fabstat_device *dev)
 	return depth;
 }
 
-/* Returns what a device of @q takes, and a set. */
-static size_t bytes_of_device(const struct request_queue *q)
-{
-	unsigned int nr_tables = tables_of(q->tag_set);
-	unsigned int nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
-	struct fabstat_device *dev;
-	struct fabstat_set *set;
-
-	return roundup_pow_of_two(struct_size(dev, cpu, nr_cpu_ids)) +
-	       roundup_pow_of_two(struct_size(set, table, nr_tables)) +
-	       roundup_pow_of_two(nr_depths * sizeof(*dev->depth)) +
-	       roundup_pow_of_two(nr_tables * sizeof(*dev->depth_of)) +
-	       roundup_pow_of_two(nr_tables * sizeof(*dev->sched));
-}
-
-/*
- * Returns true if there is room for a device of @q. Pieces of it would be taken and given back by
- * each of its requests; and each need not look whether there is some now.
- */
-static bool has_room_for_device(const struct request_queue *q)
-{
-	static unsigned long none_until;	/* jiffies; 0: there always was */
-	unsigned long until = READ_ONCE(none_until);
-
-	if (until && time_before(jiffies, until))
-		return false;
-	if (fabstat_memory_has_room(bytes_of_device(q), FABSTAT_BOOKS))
-		return true;
-	WRITE_ONCE(none_until, (jiffies + HZ / 10) | 1);
-	return false;
-}
-
 /* Gives @dev its tables and depths, for up to @nr_tables hardware queues. */
 static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 			 unsigned int nr_tables)
@@ -217,7 +176,7 @@ struct fabstat_device *fabstat_device_create(struct request *rq)
 	struct fabstat_set *set, *known;
 	unsigned long flags;
 
-	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES || !has_room_for_device(q))
+	if (q->id < 0 || q->id >= FABSTAT_MAX_QUEUES || !fabstat_room_for_device(q))
 		goto untracked;
 	/* All memory is taken before the lock, under which an allocator must not be called. */
 	dev = fabstat_alloc(struct_size(dev, cpu, nr_cpu_ids), FABSTAT_BOOKS);
@@ -249,19 +208,8 @@ free:
 	if (found)
 		return found;
 untracked:
-	local64_inc(this_cpu_ptr(&fabstat_untracked));
+	fabstat_count_untracked();
 	return NULL;
-}
-
-/* Returns how many requests were given to no device, issues and completions each. */
-u64 fabstat_untracked_sum(void)
-{
-	unsigned int cpu;
-	u64 found = 0;
-
-	for_each_possible_cpu(cpu)
-		found += local64_read(per_cpu_ptr(&fabstat_untracked, cpu));
-	return found;
 }
 
 /* Takes @dev off the table: no new request finds it. Returns its set if that is unused now. */

@@ -11,13 +11,12 @@
 #include <linux/atomic.h>
 #include <linux/blk-mq.h>
 #include <linux/cache.h>
+#include <linux/cpumask.h>
 #include <linux/list.h>
 #include <linux/lockdep.h>
 #include <linux/mutex.h>
-#include <linux/percpu.h>
 #include <linux/rcupdate.h>
 #include <linux/types.h>
-#include <asm/local64.h>
 
 #include "depth.h"
 #include "slots.h"
@@ -94,8 +93,6 @@ struct fabstat_globals {
 };
 
 extern struct fabstat_globals fabstat_globals;
-/* Requests: no memory, the queue is dying or its id too large. By CPU: at the ceiling it is each. */
-DECLARE_PER_CPU(local64_t, fabstat_untracked);
 extern struct fabstat_device __rcu *fabstat_devices[FABSTAT_MAX_QUEUES];
 /* Stands for a device that has not been seen yet: the fast path is closed to it. */
 extern struct fabstat_device fabstat_no_device;
@@ -123,8 +120,18 @@ void fabstat_devices_close_ticks(void);
 int fabstat_device_depth(const struct fabstat_device *dev);
 void fabstat_devices_exit(void);
 s64 fabstat_eh_wakeups(const struct fabstat_device *dev);
-u64 fabstat_untracked_sum(void);
 struct fabstat_set *fabstat_set_find(const struct blk_mq_tag_set *tag_set);
+
+/* A controller may come back with more queues than it has now, up to one a CPU. */
+static inline unsigned int fabstat_tables_of(const struct blk_mq_tag_set *tag_set)
+{
+	return max(tag_set->nr_hw_queues, nr_cpu_ids);
+}
+
+/* room.c */
+bool fabstat_room_for_device(const struct request_queue *q);
+void fabstat_count_untracked(void);
+u64 fabstat_untracked(void);
 
 /* limit.c */
 void fabstat_limit_init(struct fabstat_device *dev, const struct request_queue *q);

@@ -10,7 +10,7 @@
  *
  *	main		loading, unloading, the switch, and a look around once a second
  *	show, show_target, stuck	the files in debugfs
- *	show_histograms	histograms of all CPUs
+ *	show_histograms, totals	what all CPUs have counted, added up
  *	records		records as text or as typed words
  *	unseen		requests that no probe saw
  *	attach		tracepoints
@@ -20,7 +20,7 @@
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers
  *	place		what a probe works on: device, counters and slot of a request
- *	device, identity, limit	the devices, their names, and how much they may have in flight
+ *	device, room, identity, limit	the devices, room for them, their names, what they may have in flight
  *	counters, slots	counters of a CPU; requests in flight
  *	depth		how many are in flight, against their limit
  *	memory, clock	a ceiling on what is allocated; the cheapest exact time

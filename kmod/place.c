@@ -16,7 +16,7 @@ static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
 	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
 
 	if (!cpu) {
-		local64_inc(this_cpu_ptr(&fabstat_untracked));
+		fabstat_count_untracked();
 		return NULL;
 	}
 	return fabstat_publish(place, NULL, cpu);

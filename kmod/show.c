@@ -258,7 +258,7 @@ static void show_header(struct fabstat_records *out, const struct reading *readi
 		   fabstat_memory_used(), fabstat_memory_limit(), fabstat_memory_refused());
 	seq_printf(m, " devices_seen=%lld untracked=%llu missing=",
 		   (s64)atomic64_read(&fabstat_globals.devices_seen),
-		   fabstat_untracked_sum());
+		   fabstat_untracked());
 	for (i = 0; fabstat_missing(i); i++)
 		seq_printf(m, "%s%s", i ? "," : "", fabstat_missing(i));
 	/* A device that is there now is shown, though it may go meanwhile. */

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Whether there is room for one device more, and the requests of those that there is none for.
+ *
+ * At the memory ceiling this is run through by each request of such a device: it writes nothing
+ * that CPUs share.
+ */
+#include <linux/jiffies.h>
+#include <linux/log2.h>
+#include <linux/percpu.h>
+#include <asm/local64.h>
+
+#include "device.h"
+#include "memory.h"
+
+/* Requests: no memory, the queue is dying or its id too large. */
+static DEFINE_PER_CPU(local64_t, untracked);
+
+/* Returns what a device of @q takes, and a set. */
+static size_t bytes_of_device(const struct request_queue *q)
+{
+	unsigned int nr_tables = fabstat_tables_of(q->tag_set);
+	unsigned int nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
+	struct fabstat_device *dev;
+	struct fabstat_set *set;
+
+	return roundup_pow_of_two(struct_size(dev, cpu, nr_cpu_ids)) +
+	       roundup_pow_of_two(struct_size(set, table, nr_tables)) +
+	       roundup_pow_of_two(nr_depths * sizeof(*dev->depth)) +
+	       roundup_pow_of_two(nr_tables * sizeof(*dev->depth_of)) +
+	       roundup_pow_of_two(nr_tables * sizeof(*dev->sched));
+}
+
+/*
+ * Returns true if there is room for a device of @q. Pieces of it would be taken and given back by
+ * each of its requests; and each need not look whether there is some now.
+ */
+bool fabstat_room_for_device(const struct request_queue *q)
+{
+	static unsigned long none_until;	/* jiffies; 0: there always was */
+	unsigned long until = READ_ONCE(none_until);
+
+	if (until && time_before(jiffies, until))
+		return false;
+	if (fabstat_memory_has_room(bytes_of_device(q), FABSTAT_BOOKS))
+		return true;
+	WRITE_ONCE(none_until, (jiffies + HZ / 10) | 1);
+	return false;
+}
+
+/* Counts a request, issued or completed, that is given to no device. Preemption is off. */
+void fabstat_count_untracked(void)
+{
+	local64_inc(this_cpu_ptr(&untracked));
+}
+
+/* Returns how many requests were given to no device, issues and completions each. */
+u64 fabstat_untracked(void)
+{
+	unsigned int cpu;
+	u64 found = 0;
+
+	for_each_possible_cpu(cpu)
+		found += local64_read(per_cpu_ptr(&untracked, cpu));
+	return found;
+}
