@@ -20,7 +20,8 @@ const u8 fabstat_op_class[256] = {
 	[(__force u8)REQ_OP_ZONE_APPEND + 1 ... 255] = FABSTAT_OTHER,
 };
 
-static void request_issue_anyhow(struct request *rq)
+/* Not inlined: what is kept on its stack is cleared, also for requests that it does nothing about. */
+static noinline notrace void request_issue_anyhow(struct request *rq)
 {
 	struct fabstat_retry *retry;
 	struct fabstat_place place;
@@ -52,7 +53,8 @@ static void request_issue_anyhow(struct request *rq)
 static noinline notrace __noclone void request_issue_slowly(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	request_issue_anyhow(rq);
+	if (!fabstat_has_no_room(rq))
+		request_issue_anyhow(rq);
 	fabstat_probe_leave();
 }
 
@@ -231,8 +233,8 @@ static void request_failed_over(const struct fabstat_place *place, u64 now)
 	fabstat_books_send_back(place, now);
 }
 
-static void request_complete_anyhow(struct request *rq, fabstat_status_t status,
-				    unsigned int nr_bytes)
+static noinline notrace void request_complete_anyhow(struct request *rq, fabstat_status_t status,
+						     unsigned int nr_bytes)
 {
 	struct fabstat_place place;
 	struct fabstat_done done = { .rq = rq };
@@ -290,7 +292,8 @@ request_complete_slowly(void *data, struct request *rq, fabstat_status_t status,
 			unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	request_complete_anyhow(rq, status, nr_bytes);
+	if (!fabstat_has_no_room(rq))
+		request_complete_anyhow(rq, status, nr_bytes);
 	fabstat_probe_leave();
 }
 

@@ -12,6 +12,7 @@
 #include <linux/blk-mq.h>
 #include <linux/cache.h>
 #include <linux/cpumask.h>
+#include <linux/jiffies.h>
 #include <linux/list.h>
 #include <linux/lockdep.h>
 #include <linux/mutex.h>
@@ -129,9 +130,32 @@ static inline unsigned int fabstat_tables_of(const struct blk_mq_tag_set *tag_se
 }
 
 /* room.c */
+extern unsigned long fabstat_no_room_until;	/* jiffies; 0: there always was room for a device */
 bool fabstat_room_for_device(const struct request_queue *q);
 void fabstat_count_untracked(void);
 u64 fabstat_untracked(void);
+
+/* Returns true if there was no room for a device a moment ago. */
+static inline bool fabstat_no_room(void)
+{
+	unsigned long until = READ_ONCE(fabstat_no_room_until);
+
+	return unlikely(until) && time_before(jiffies, until);
+}
+
+/*
+ * Returns true if @rq, which is counted then, is of a device that there is no room for: nothing more
+ * is to be done about it. Preemption is off.
+ */
+static inline bool fabstat_has_no_room(const struct request *rq)
+{
+	unsigned int id = rq->q->id;
+
+	if (!fabstat_no_room() || (id < FABSTAT_MAX_QUEUES && fabstat_device(id)))
+		return false;
+	fabstat_count_untracked();
+	return true;
+}
 
 /* limit.c */
 void fabstat_limit_init(struct fabstat_device *dev, const struct request_queue *q);

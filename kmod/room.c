@@ -31,20 +31,19 @@ static size_t bytes_of_device(const struct request_queue *q)
 	       roundup_pow_of_two(nr_tables * sizeof(*dev->sched));
 }
 
+unsigned long fabstat_no_room_until;
+
 /*
  * Returns true if there is room for a device of @q. Pieces of it would be taken and given back by
  * each of its requests; and each need not look whether there is some now.
  */
 bool fabstat_room_for_device(const struct request_queue *q)
 {
-	static unsigned long none_until;	/* jiffies; 0: there always was */
-	unsigned long until = READ_ONCE(none_until);
-
-	if (until && time_before(jiffies, until))
+	if (fabstat_no_room())
 		return false;
 	if (fabstat_memory_has_room(bytes_of_device(q), FABSTAT_BOOKS))
 		return true;
-	WRITE_ONCE(none_until, (jiffies + HZ / 10) | 1);
+	WRITE_ONCE(fabstat_no_room_until, (jiffies + HZ / 10) | 1);
 	return false;
 }
 
