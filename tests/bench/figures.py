@@ -17,6 +17,7 @@ from pathlib import Path
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(TOP / "tests/bench"), str(TOP / "tests/vm")]
 
+import cells_kept  # noqa: E402
 import connection_kept  # noqa: E402
 import kept_against  # noqa: E402
 import kept_drawings  # noqa: E402
@@ -96,6 +97,7 @@ def _of_benches(top: Path) -> dict[Path, Callable[[str], str]]:
         here(power.PAGE): lambda text: power.with_table(text, power.read(here(power.KEPT))),
         here(why_page.PAGE): lambda text: why_page.with_tables(text, why_page.read(here(why_page.KEPT))),
         here(connection_kept.PAGE): lambda text: connection_kept.with_tables(text, here(connection_kept.FILE)),
+        here(cells_kept.PAGE): lambda text: cells_kept.with_tables(text, here(cells_kept.DIRECTORY)),
         here(ops_kept.PAGE): lambda text: ops_kept.with_tables(text, here(ops_kept.DIRECTORY)),
         here(sanitizers_kept.PAGE): lambda text: module_kept.with_tables(
             sanitizers_kept.with_table(text, here(sanitizers_kept.FILE), sanitizers.digests_of(sanitizers.jobs_of())),

@@ -16,6 +16,7 @@ TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace")]
 
 import attrs  # noqa: E402
+import cells_kept  # noqa: E402
 from lab_run import ACCELS, lab_run  # noqa: E402
 
 from fabtune.errors import ExitCode  # noqa: E402
@@ -48,7 +49,9 @@ def options(description: str | None, first: str) -> argparse.ArgumentParser:
     parser.add_argument("--cells", type=int, help=f"the first so many cells alone: {first}")
     parser.add_argument("--only", action="append", help="cells of these names alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="guests at a time")
-    parser.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
+    then = parser.add_mutually_exclusive_group()
+    then.add_argument("--judge-only", action="store_true", help="measure nothing: judge what is kept, however old")
+    then.add_argument("--keep", action="store_true", help="once all cells are measured, keep them for Documentation")
     return parser
 
 
@@ -150,9 +153,25 @@ def conclude(
     return int(bool(told))
 
 
-def keep_rows(file: Path, row: Callable[..., Mapping[str, Any]], found: Mapping[Any, Any]) -> None:
-    """Write a row of each cell that was `found` into `file`."""
-    file.write_text(json.dumps([row(*one) for one in found.items()], indent=1) + "\n")
+def keep_rows(
+    asked: argparse.Namespace,
+    bench: str,
+    row: Callable[..., Mapping[str, Any]],
+    missed: Callable[..., list[str]],
+    found: Mapping[Any, Any],
+    cells: int,
+) -> None:
+    """Write a row of each cell that was `found`, with the bars that it `missed`, into BENCH.json.
+
+    With --keep also for Documentation, where all `cells` are there.  Raises SystemExit where they are not.
+    """
+    rows = [{**row(*one), "missed": missed(*one)} for one in found.items()]
+    (asked.out / f"{bench}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    if asked.keep:
+        try:
+            cells_kept.keep(bench, rows, cells, f"{asked.suite}, {asked.accel}, code {code_digest()[:16]}")
+        except ValueError as error:
+            raise SystemExit(str(error)) from None
 
 
 def not_measured(chosen: Sequence[_C], found: Collection[_C]) -> list[str]:

@@ -117,7 +117,7 @@ def main() -> int:
     asked = kept_cells.options(__doc__, "shorter paths").parse_args()
     now = code(asked.suite, asked.accel)
     chosen, found, failures = kept_cells.gather(asked, cells(), "latency", now, measure, "ways")
-    kept_cells.keep_rows(asked.out / "latency.json", row, found)
+    kept_cells.keep_rows(asked, "latency", row, missed, found, len(cells()))
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
         show(judged)

@@ -22,7 +22,7 @@ _MEASURING = ("share_guest.py", "share.guest", "tune_guest.py")
 _WIRE, _PAYLOAD = 1514, 1448
 _FIRST_SEED = 3001
 _WAYS = ("untouched", "tune")
-_FIGURES = ("of_fair", "of_other", "evenness")
+_FIGURES, _HEADINGS = ("of_fair", "of_other", "evenness"), ("of fair", "of other", "even")
 
 
 @attrs.frozen
@@ -36,6 +36,7 @@ class Cell:
     sessions: int
     cross: str
     seed: int
+    loss: float = 0.0
 
     @property
     def name(self) -> str:
@@ -48,11 +49,16 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Return every cell: a neighbour's flow of cubic first, then four sessions of one initiator."""
+    """Return every cell: a neighbour's flow of cubic first, then four sessions of one initiator; then both again.
+
+    The second time over a queue of a quarter of the BDP, and with losses that leave cubic all of the line.
+    """
     lines = [(20.0, 100.0, 1.0), (50.0, 80.0, 0.5), (100.0, 60.0, 2.0), (5.0, 100.0, 1.0)]
+    rough = [((20.0, 100.0, 0.25), 0.0), ((10.0, 100.0, 1.0), 1e-4)]
     shared = [(1, "cubic"), (4, "none")]
-    found = [(*line, op, *who) for who in shared for line in lines for op in ("read", "write")]
-    return [Cell(*one, seed=_FIRST_SEED + number) for number, one in enumerate(found)]
+    found = [(*line, op, *who, 0.0) for who in shared for line in lines for op in ("read", "write")]
+    found += [(*line, op, *who, loss) for who in shared for line, loss in rough for op in ("read", "write")]
+    return [Cell(*one[:-1], seed=_FIRST_SEED + number, loss=one[-1]) for number, one in enumerate(found)]
 
 
 def code(suite: str, accel: str) -> str:
@@ -103,15 +109,14 @@ def missed(cell: Cell, ways: Mapping[str, Any]) -> list[str]:
 
 def show(found: Sequence[tuple[Cell, Mapping[str, Any]]]) -> None:
     """Print what each has of the line."""
-    rows = [
-        ["cell", "ms", "Mb/s", "BDP", "op", "sessions", "beside", "untouched", "tune", "of fair", "of other", "even"]
-    ]
+    rows = [["cell", "ms", "Mb/s", "BDP", "loss %", "op", "sessions", "beside", "untouched", "tune", *_HEADINGS]]
     for cell, ways in found:
         told = row(cell, ways)
         pairs = [f"{told.get(f'untouched_{name}', '-')} {told.get(f'tune_{name}', '-')}" for name in _FIGURES]
         rows.append([
-            cell.name, f"{cell.rtt_ms:g}", f"{cell.rate_mbit:g}", f"{cell.buffer_bdp:g}", cell.op, str(cell.sessions),
-            cell.cross, f"{told['untouched_mb_per_s']:.2f}", f"{told['tune_mb_per_s']:.2f}", *pairs,
+            cell.name, f"{cell.rtt_ms:g}", f"{cell.rate_mbit:g}", f"{cell.buffer_bdp:g}", f"{100 * cell.loss:g}",
+            cell.op, str(cell.sessions), cell.cross, f"{told['untouched_mb_per_s']:.2f}",
+            f"{told['tune_mb_per_s']:.2f}", *pairs,
         ])  # fmt: skip
     print(kept_cells.table(rows))
 
@@ -124,7 +129,7 @@ def main() -> int:
     asked = kept_cells.options(__doc__, "a neighbour's flow").parse_args()
     now = code(asked.suite, asked.accel)
     chosen, found, failures = kept_cells.gather(asked, cells(), "share", now, measure, "ways")
-    kept_cells.keep_rows(asked.out / "share.json", row, found)
+    kept_cells.keep_rows(asked, "share", row, missed, found, len(cells()))
     judged = [(one, found[one]) for one in chosen if one in found]
     if judged:
         show(judged)

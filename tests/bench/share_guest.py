@@ -51,8 +51,9 @@ def main() -> None:
     """Run one cell."""
     cell, ways = json.loads(sys.argv[1]), sys.argv[2:]
     texts = {
-        "rtt": f"{cell['rtt_ms']}ms", "rate": f"{cell['rate_mbit']}mbit", "op": cell["op"], "seed": str(cell["seed"]),
-        "sessions": str(cell["sessions"]), "cross": cell["cross"], "offloads": "off",
+        "rtt": f"{cell['rtt_ms']}ms", "loss": f"{100 * cell['loss']:f}%", "rate": f"{cell['rate_mbit']}mbit",
+        "op": cell["op"], "seed": str(cell["seed"]), "sessions": str(cell["sessions"]), "cross": cell["cross"],
+        "offloads": "off",
     }  # fmt: skip
     testbed = Testbed(factors.parse(texts, "a cell"))
     queue(testbed, cell["buffer_bdp"])

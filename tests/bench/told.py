@@ -134,7 +134,7 @@ def main() -> int:
     asked = kept_cells.options(__doc__, "each kind comes early").parse_args()
     now = code(asked.suite, asked.accel)
     chosen, found, failures = kept_cells.gather(asked, cells(), "told", now, measure, "found")
-    kept_cells.keep_rows(asked.out / "told.json", row, found)
+    kept_cells.keep_rows(asked, "told", row, missed, found, len(cells()))
     judged = {one: found[one] for one in chosen if one in found}
     if judged:
         print(shown(judged))

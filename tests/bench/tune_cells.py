@@ -17,6 +17,8 @@ _LOSSES, _BUFFERS_BDP = (1e-5, 1e-3), (0.125, 4.0)
 # Of ten cells so many are slow: there a virtual second is cheap.
 _SLOW, _SLOW_MBIT, _FAST_MBIT = 0.8, (50.0, 200.0), (200.0, 1000.0)
 _JUMBO_FROM_MBIT = 300.0
+# What is demanded: of the bound without loss and with it, of the best other way, and of tune's time.
+CLEAN, LOSSY, PEER, MOST_S, MOST_STEPS = 0.97, 0.9, 0.98, 90.0, 8
 _FIRST_SEED = 1001
 
 

@@ -22,7 +22,8 @@ def way(*mb_per_s: float, other: float = 0.0) -> dict[str, object]:
 def test_half_of_the_cells_have_a_neighbours_flow_and_half_four_sessions() -> None:
     kinds = [(one.sessions, one.cross, one.op) for one in share.cells()]
     assert {(1, "cubic", "read"), (1, "cubic", "write"), (4, "none", "read"), (4, "none", "write")} == set(kinds)
-    assert len({one.seed for one in share.cells()}) == len(kinds) == 16
+    assert len({one.seed for one in share.cells()}) == len(kinds) == 24
+    assert {one.loss for one in share.cells()[16:]} == {0.0, 1e-4} and not any(one.loss for one in share.cells()[:16])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_sessions_share_as_evenly_as_untouched_ones() -> None:
     even, uneven = way(3, 3, 3, 3), way(1, 5, 3, 3)
     assert share.missed(AMONG, {"untouched": uneven, "tune": even}) == []
     assert len(share.missed(AMONG, {"untouched": even, "tune": uneven})) == 1
-    assert share.verdicts([AMONG], {}) == ["share-15: not measured"] and share.verdicts([], {}) == [
+    assert share.verdicts([AMONG], {}) == ["share-23: not measured"] and share.verdicts([], {}) == [
         "no cell was chosen"
     ]
 

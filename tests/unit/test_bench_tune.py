@@ -22,7 +22,7 @@ _CLEAN = next(one for one in _CELLS if not one.loss)
 _KEYS = {
     "rtt_ms", "loss", "buffer_bdp", "rate_mbit", "jitter_ms", "op", "fraction_of_bound", "fraction_of_untouched",
     "fraction_of_best_peer", "steps", "seeds", "peers", "below_untouched_s", "untouched_below_itself_s",
-    "below_untouched_at_its_least_s",
+    "below_untouched_at_its_least_s", "took_s",
 }  # fmt: skip
 
 
