@@ -39,7 +39,7 @@ def with_tables(text: str, directory: Path = DIRECTORY) -> str:
     for bench, table in _TABLES.items():
         if file_of(bench, directory).exists():
             kept = kept_file.read(file_of(bench, directory))
-            block = f"{table(kept.points)}\n{_missed(kept.points)} One seed a cell. {kept.origin}.\n"
+            block = f"{table(kept.points)}\n{_missed(kept.points)} One seed each. {kept.origin}.\n"
             text = kept_tables.between_marks(text, f"bench-{bench}", block)
         elif f"<!-- bench-{bench} -->" in text:
             raise ValueError(f"no results are kept for the table 'bench-{bench}'")
@@ -47,13 +47,13 @@ def with_tables(text: str, directory: Path = DIRECTORY) -> str:
 
 
 def _missed(points: Sequence[Point]) -> str:
-    """Return in words how many cells hold all bars, and what the others missed."""
+    """Return in words how many rows hold all bars, and what the others missed."""
     missed = [text for one in points for text in one["missed"]]
     held = sum(not one["missed"] for one in points)
     if not missed:
-        return f"All {len(points)} cells hold all bars."
+        return f"All {len(points)} hold all bars."
     more = f"; and {len(missed) - _MOST_NAMED} more" if len(missed) > _MOST_NAMED else ""
-    return f"{held} of {len(points)} cells hold all bars. Missed: {'; '.join(missed[:_MOST_NAMED])}{more}."
+    return f"{held} of {len(points)} hold all bars. Missed: {'; '.join(missed[:_MOST_NAMED])}{more}."
 
 
 def _tune(points: Sequence[Point]) -> str:
@@ -124,6 +124,17 @@ def _latency(points: Sequence[Point]) -> str:
     return kept_tables.table(titles, rows)
 
 
+def _guard(points: Sequence[Point]) -> str:
+    rows = [
+        (
+            one["op"], f"{one['told_mbit']:g} Mb/s", f"{one['rtt_ms']:g} ms",
+            "never" if one.get("again_s") is None else f"{one['again_s']:.1f} s", f"{one['hold_s']:g} s",
+        )
+        for one in points
+    ]  # fmt: skip
+    return kept_tables.table(("op", "told", "the path steps to", "its line again after", "at rest at the end"), rows)
+
+
 _TABLES: Mapping[str, Callable[[Sequence[Point]], str]] = {
-    "tune": _tune, "share": _share, "latency": _latency, "told": _told,
+    "tune": _tune, "share": _share, "latency": _latency, "told": _told, "guard": _guard,
 }  # fmt: skip

@@ -17,8 +17,10 @@ from typing import Any
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 
+import cells_kept  # noqa: E402
 from lab_run import ACCELS, lab_run  # noqa: E402
 
+from fabtune.experiment.present import code_digest  # noqa: E402
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 
 LINE_MBIT, DEPTH, SIZE_BYTES = 100, 32, 256 * 1024
@@ -71,6 +73,7 @@ def main() -> int:
     parser.add_argument("--hold", type=float, default=60.0, help="how long the path rests at the end, in seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--accel", default="uml", choices=ACCELS, help="User Mode Linux, or an emulated CPU")
+    parser.add_argument("--keep", action="store_true", help="once all is measured, keep it for Documentation")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     rows, problems = [], []
@@ -88,14 +91,19 @@ def main() -> int:
             if done.returncode or not told:
                 problems.append(f"{name}: exit {done.returncode}: {done.stdout[-2000:]}")
                 continue
-            rows += [{"op": op, "told_mbit": told_mbit, "rtt_ms": one["rtt_ms"], "again_s": again_s(one)}
-                     for one in steps]  # fmt: skip
             # For a rate that was told wrongly nothing is promised but rest.
-            bars = missed(steps, told[0])
-            problems += [f"{name}: {one}" for one in bars if told_mbit == LINE_MBIT or "once more" in one]
+            bars = [one for one in missed(steps, told[0]) if told_mbit == LINE_MBIT or "once more" in one]
+            problems += (of_pass := [f"{name}: {one}" for one in bars])
+            rows += [{"op": op, "told_mbit": told_mbit, "rtt_ms": one["rtt_ms"], "again_s": again_s(one),
+                      "hold_s": asked.hold, "missed": of_pass * (one is steps[-1])} for one in steps]  # fmt: skip
     (asked.out / "path-steps.json").write_text(json.dumps(rows, indent=1) + "\n")
     for one in rows:
         print(json.dumps(one))
+    if asked.keep:
+        try:
+            cells_kept.keep("guard", rows, 4 * STEPS, f"{asked.suite}, {asked.accel}, code {code_digest()[:16]}")
+        except ValueError as error:
+            problems.append(str(error))
     print("\n".join(problems) or all_held(asked.hold))
     return int(bool(problems))
 

@@ -35,7 +35,7 @@ def test_a_table_counts_what_holds_and_names_what_does_not(tmp_path: Path) -> No
     page = cells_kept.with_tables(MARKS, tmp_path)
     assert "| without loss | 2 | 0.97 | 1 | 0.970, 0.950 | 2 | 2 |" in page
     assert "| with loss | 1 | 0.9 | 1 | 0.920, 0.920 | 1 | 0 |" in page
-    assert f"1 of 3 cells hold all bars. Missed: cell-01: 0.950 of the bound, 0.97 demanded; {slow}. One seed" in page
+    assert f"1 of 3 hold all bars. Missed: cell-01: 0.950 of the bound, 0.97 demanded; {slow}. One seed" in page
     assert cells_kept.with_tables(page, tmp_path) == page and page.startswith("before\n") and page.endswith("behind\n")
 
 
@@ -53,6 +53,15 @@ def test_a_page_with_a_table_of_nothing_is_refused(tmp_path: Path) -> None:
     cells_kept.keep("tune", [tuned(0, 0.99), tuned(0.001, 0.99)], 2, "code", tmp_path)
     with pytest.raises(ValueError, match="expected the lines"):
         cells_kept.with_tables("a page without marks\n", tmp_path)
+
+
+def test_what_never_came_back_is_said(tmp_path: Path) -> None:
+    step = {"op": "read", "told_mbit": 100, "rtt_ms": 150.0, "hold_s": 60.0, "missed": []}
+    cells_kept.keep("guard", [step | {"again_s": 2.0}, step | {"again_s": None}], 2, "code", tmp_path)
+    page = cells_kept.with_tables(MARKS.replace("tune", "guard"), tmp_path)
+    assert (
+        "| read | 100 Mb/s | 150 ms | 2.0 s | 60 s |" in page and "| read | 100 Mb/s | 150 ms | never | 60 s |" in page
+    )
 
 
 def test_rows_say_which_bars_their_cells_miss(tmp_path: Path) -> None:
