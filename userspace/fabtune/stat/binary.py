@@ -161,9 +161,9 @@ def _add(parts: _Parts, kind: int, data: bytes, at: int, end: int, header: _Head
         counted = dict(_pairs(data[at + _DETAIL_WORDS.size : end]))
         parts.of_op[op][1][header.lists["detail"][detail]] = Histogram(header.empty.from_ns, counted)
     elif kind == _QUEUE:
-        told = _QUEUE_WORDS.unpack_from(data, at)
+        queue, in_flight, highest, limit, at_limit_ns = _QUEUE_WORDS.unpack_from(data, at)
         issued = _WORD.unpack_from(data, at + _QUEUE_WORDS.size)[0] if end - at > _QUEUE_WORDS.size else None
-        parts.queues.append(HardwareQueue(*told, issued))
+        parts.queues.append(HardwareQueue(queue, in_flight, highest, limit, at_limit_ns, issued))
 
 
 def _count(counts: dict[str, int], data: bytes, names: tuple[str, ...]) -> None:

@@ -361,7 +361,7 @@ def _parse_device(lines: list[str], event_names: tuple[str, ...], empty: Histogr
         elif kind == "queue":
             record = words(line)
             issued = int(record["issued"]) if "issued" in record else None
-            queues.append(HardwareQueue(*(int(record[name]) for name in _QUEUE_FIELDS), issued))
+            queues.append(HardwareQueue(**{name: int(record[name]) for name in _QUEUE_FIELDS}, issued=issued))
         elif kind == "around":
             around = _around(words(line))
     ops = {}
