@@ -34,7 +34,7 @@ BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench
 	bench-guard bench-told bench-share bench-latency bench-connection bench-depth-layout
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
-	lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
+	beside-guests in-guests lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
 	uninstall-manual clean clean-bpf distclean
 
 help: ## list the targets, one line each
@@ -53,10 +53,15 @@ demo-in-place:
 figures: ## make every table and picture of README and Documentation from Documentation/results/ anew
 	@$(PYTHON) tests/bench/figures.py
 
-# The image is fetched and built beside tests that need none, and no guest waits for it.
+# Guests wait much of their time, and an image for its archive: what needs neither is tested beside them.
 check: deps-lab deps-test devtools ## every part tested, in guests too, what is long in its short form; installs what it needs
+	@$(MAKE) --no-print-directory --jobs 2 beside-guests in-guests
 
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-unit lab-image check-static check-host
+beside-guests:
+	@$(MAKE) --no-print-directory --output-sync=target check-unit check-static check-host
+
+in-guests:
+	@$(MAKE) --no-print-directory lab-image
 	@$(MAKE) --no-print-directory check-vm
 
 check-fast: deps-lab deps-test devtools ## the tests that need no guest, side by side
