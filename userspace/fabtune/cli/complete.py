@@ -144,7 +144,7 @@ _BY_NAME: dict[str, Callable[[], Candidates]] = {
     "ab.a": _compared_profiles, "ab.b": _compared_profiles, "workloads.name": _workloads,
     "measure.workload": _measurable, "ab.workload": _workloads_and_files, "explain.tunable": _explainable,
     "measure.confirm": _disks, "ab.confirm": _disks, "tune.confirm": _disks, "tune.workload": _workloads_and_files,
-    "revert.transaction": _transactions, "confirm.transaction": _transactions,
+    "revert.transaction": _transactions, "confirm.transaction": _transactions, "history.transaction": _transactions,
     "run.experiment": _experiments_and_files, "lab.suite": _suites, "compare.a": _directories,
     "compare.b": _directories, "lab.device": _anything, "lab.arguments": _files, "stat.diff": _files,
     "ab.switch": _files, "revert.profile": _profiles,

@@ -54,7 +54,11 @@ EXAMPLES: dict[str, Sequence[Example]] = {
         ("revert --transaction 20260102T030405Z-000", "restore one transaction of `fabtune history`"),
         ("revert --reconnect", "also give sessions in use a connection with the old values"),
     ),
-    "history": (("history", "one line for each apply"), ("history --json", "every step of each")),
+    "history": (
+        ("history", "one line for each apply"),
+        ("history 20260102T030405Z-000", "what one of them wrote, value by value"),
+        ("history --json", "every step of each"),
+    ),
     "measure": (
         ("measure xdd --on /dev/sdb --set op=read", "run a workload on a disk, reading only"),
         ("measure xdd --on /dev/sdb --confirm sdb", "overwrite that disk"),

@@ -26,7 +26,7 @@ VERBS = {
     "verify": ("parse_tuning", "check that this host still has what was applied"),
     "confirm": ("parse_tuning", "keep what `apply --confirm-within` wrote"),
     "revert": ("parse_tuning", "restore what apply changed"),
-    "history": ("parse_tuning", "list the journal's transactions"),
+    "history": ("parse_tuning", "list the journal's transactions, or what one wrote"),
     "measure": ("parse_measuring", "run a workload and save a record of it"),
     "compare": ("parse_measuring", "compare two sets of run records"),
     "ab": ("parse_measuring", "compare two profiles in interleaved runs and judge the difference"),

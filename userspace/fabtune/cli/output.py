@@ -29,7 +29,7 @@ from fabtune.tune.plan import (
 if TYPE_CHECKING:
     from fabtune.tune.again import Restored
     from fabtune.tune.apply import Result
-    from fabtune.tune.journal import Transaction
+    from fabtune.tune.journal import Step, Transaction
     from fabtune.tune.memory import MemoryCost
     from fabtune.tune.pending import Pending
     from fabtune.tune.reconnect import Forecast, Reconnected
@@ -310,6 +310,28 @@ def show_history(transactions: "Sequence[Transaction]", as_json: bool) -> None:
         table(("transaction", "profile", "roles", "values", "state"), rows)
     else:
         print("the journal is empty")
+
+
+def show_steps(one: "Transaction") -> None:
+    """Print who asked for a transaction, for which path, and each value that it wrote or claims."""
+    for told in (one.header.note, one.damage):
+        if told:
+            paragraph(told)
+    told_path = [f"round trip {one.header.rtt_ms:g} ms"] if one.header.rtt_ms else []
+    told_path += [f"rate {rate(one.header.rate_bit_per_s)}"] if one.header.rate_bit_per_s else []
+    if told_path:
+        print(f"told or measured: {', '.join(told_path)}")
+    rows = [(s.tunable, s.device.label, s.old, s.wrote, _became_of(one, s)) for s in one.steps]
+    if rows:
+        table(("tunable", "device", "before", "written", "now"), rows, fold=("device",))
+
+
+def _became_of(one: "Transaction", step: "Step") -> str:
+    if step.restored or one.closed:
+        return "taken back"
+    if step.waiting:
+        return "waits for its device"
+    return "as it was" if step.old.split() == step.wrote.split() else "stays"
 
 
 def _transaction_json(one: "Transaction") -> dict[str, object]:

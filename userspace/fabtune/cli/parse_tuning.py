@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser, verb: str) -> None:
     parser.set_defaults(handler=f"fabtune.cli.{module}:run_{verb}")
     verbs = {
         "plan": _plan, "apply": _apply, "tune": _tune, "guard": _guard, "confirm": _confirm, "verify": _verify,
-        "revert": _revert,
+        "revert": _revert, "history": _history,
     }  # fmt: skip
     more = verbs.get(verb)
     if more:
@@ -227,6 +227,10 @@ def _confirm(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--transaction", metavar="ID", help="keep only this transaction (see `fabtune history`); others go on waiting"
     )
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("transaction", nargs="?", metavar="TRANSACTION", help="show what this one wrote")
 
 
 def _revert(parser: argparse.ArgumentParser) -> None:

@@ -316,6 +316,15 @@ def run_confirm(args: argparse.Namespace) -> int:
 
 
 def run_history(args: argparse.Namespace) -> int:
-    """List the journal's transactions, oldest first."""
-    output.show_history(journal.transactions(), as_json=args.json)
+    """List the journal's transactions, oldest first, or show one.  Raises InputError where there is none such."""
+    found = journal.transactions()
+    if args.transaction is None:
+        output.show_history(found, as_json=args.json)
+        return ExitCode.DONE
+    chosen = [one for one in found if one.name == args.transaction]
+    if not chosen:
+        raise InputError(f"transaction {args.transaction}: not in the journal; `fabtune history` lists them")
+    output.show_history(chosen, as_json=args.json)
+    if not args.json:
+        output.show_steps(chosen[0])
     return ExitCode.DONE
