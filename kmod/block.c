@@ -20,14 +20,14 @@ const u8 fabstat_op_class[256] = {
 	[(__force u8)REQ_OP_ZONE_APPEND + 1 ... 255] = FABSTAT_OTHER,
 };
 
-/* Not inlined: what is kept on its stack is cleared, also for requests that it does nothing about. */
+/* Not inlined: its stack would be cleared also for requests that nothing is to be done about. */
 static noinline notrace void request_issue_anyhow(struct request *rq)
 {
 	struct fabstat_retry *retry;
 	struct fabstat_place place;
 	u64 now;
 
-	if (fabstat_ends_untold(rq) || !fabstat_make(rq, &place))
+	if (!fabstat_make(rq, &place))
 		return;
 	if (!place.dev->nr_ready)
 		fabstat_identify(place.dev, rq);
@@ -53,7 +53,7 @@ static noinline notrace void request_issue_anyhow(struct request *rq)
 static noinline notrace __noclone void request_issue_slowly(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	if (!fabstat_has_no_room(rq))
+	if (!fabstat_ends_untold(rq) && !fabstat_goes_untracked(rq, false))
 		request_issue_anyhow(rq);
 	fabstat_probe_leave();
 }
@@ -201,8 +201,11 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 	}
 	if (!nr_bytes && was_counted_before(rq, error))
 		return;
-	/* Given up while it waited for its first issue, or for another one; or seen to end only. */
-	if (waits || blk_mq_rq_state(rq) == MQ_RQ_IDLE || fabstat_nvme_never_sent(place->dev, rq))
+	/*
+	 * Given up while it waited for its first issue, or for another one; or seen to end only:
+	 * its driver ends one that it could not send, too, and what was started has a deadline.
+	 */
+	if (waits || blk_mq_rq_state(rq) == MQ_RQ_IDLE || !READ_ONCE(rq->deadline))
 		fabstat_count(place->cpu, FABSTAT_NEVER_ISSUED);
 	else
 		fabstat_count(place->cpu, FABSTAT_UNMATCHED);
@@ -214,13 +217,15 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 
 /*
  * Returns true if a driver took the request's data away from it, to send them another way: @rq ends
- * without an error, and with nothing of what it had. Of a flush, which has nothing, only the driver
- * knows.
+ * without an error, and with nothing of what it had. Of a flush, which has nothing, only NVMe's
+ * knows: it marks what comes through a multipath disk, and what was cancelled, which it sends again
+ * where there is no other way, and leaves marked.
  */
 static bool failed_over(const struct fabstat_place *place, struct request *rq,
 			unsigned int nr_bytes)
 {
-	return !nr_bytes && (place->slot->bytes || fabstat_nvme_cancelled(place->dev, rq));
+	return !nr_bytes && (place->slot->bytes ||
+			     (rq->cmd_flags & REQ_DRV && fabstat_nvme_cancelled(place->dev, rq)));
 }
 
 /* It failed over: nothing was moved. */
@@ -292,7 +297,7 @@ request_complete_slowly(void *data, struct request *rq, fabstat_status_t status,
 			unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	if (!fabstat_has_no_room(rq))
+	if (!fabstat_goes_untracked(rq, true))
 		request_complete_anyhow(rq, status, nr_bytes);
 	fabstat_probe_leave();
 }

@@ -38,10 +38,9 @@ static __always_inline void fabstat_books_enter(const struct fabstat_place *plac
 						struct request *rq, u8 op, u64 now, u64 past)
 {
 	local64_inc(place->cpu->issued + op);
-	smp_wmb();	/* see struct fabstat_cpu */
-	local64_sub(now, &place->cpu->depth_ticks);
 	fabstat_fill_slot(place->dev, place->slot, rq, op);
-	smp_wmb();	/* see copy_slot() */
+	smp_wmb();	/* see struct fabstat_cpu, and copy_slot() */
+	local64_sub(now, &place->cpu->depth_ticks);
 	WRITE_ONCE(place->slot->issued, now | past);
 	smp_wmb();	/* see struct fabstat_cpu */
 	local64_inc(&place->cpu->events);

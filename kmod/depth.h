@@ -17,8 +17,9 @@
 struct fabstat_depth {
 	atomic_t now;
 	u32 highest;
-	atomic64_t issued;
+	atomic64_t issued;	/* of a hardware queue only */
 	u32 limit;		/* as last seen; 0: no request has been */
+	bool of_queue;
 	u64 limit_since;	/* ticks; 0: below the limit */
 	atomic64_t at_limit_ns;
 	u64 at_limit_shown_ns;	/* fabstat_lock */
@@ -37,8 +38,8 @@ static __always_inline void fabstat_depth_enter(struct fabstat_depth *depth, u64
 	u32 limit = READ_ONCE(*depth->limit_now);
 	u32 now = atomic_inc_return(&depth->now);
 
-	atomic64_inc(&depth->issued);	/* in the same cache line */
-
+	if (depth->of_queue)
+		atomic64_inc(&depth->issued);	/* in the same cache line */
 	/* What another CPU changes at this moment it also looks at itself. */
 	if (unlikely(now > data_race(depth->highest) || now >= limit ||
 		     limit != data_race(depth->limit)))	/* likewise */

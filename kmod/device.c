@@ -136,8 +136,10 @@ static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 	dev->sched = fabstat_alloc(nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
 	if (!dev->depth || !dev->depth_of || !dev->sched)
 		return false;
-	for (i = 0; i < dev->nr_depths; i++)
+	for (i = 0; i < dev->nr_depths; i++) {
 		dev->depth[i].limit_now = &dev->own_limit;
+		dev->depth[i].of_queue = !fabstat_limit_is_one(q);
+	}
 	fabstat_limit_init(dev, q);
 	for (i = 0; i < nr_tables; i++) {
 		dev->depth_of[i] = dev->depth + min(i, dev->nr_depths - 1);
@@ -185,6 +187,7 @@ struct fabstat_device *fabstat_device_create(struct request *rq)
 		goto free;
 	dev->queue = q;
 	dev->id = q->id;
+	raw_spin_lock_init(&dev->forgotten.lock);
 	dev->seen_ns = fabstat_time_ns(fabstat_ticks());
 	strscpy(dev->identity.disk, "-", sizeof(dev->identity.disk));
 	strscpy(dev->identity.hctl, "-", sizeof(dev->identity.hctl));
@@ -350,8 +353,8 @@ static void device_close_ticks(struct fabstat_device *dev)
 		ticks += local64_read(&dev->cpu[cpu]->depth_ticks);
 		local64_set(&dev->cpu[cpu]->depth_ticks, 0);
 	}
-	dev->depth_base_ns += fabstat_ticks_to_ns(ticks + dev->forgotten_ticks);
-	dev->forgotten_ticks = 0;
+	dev->depth_base_ns += fabstat_ticks_to_ns(ticks + dev->forgotten.ticks);
+	dev->forgotten.ticks = 0;
 }
 
 /*

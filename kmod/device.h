@@ -12,11 +12,11 @@
 #include <linux/blk-mq.h>
 #include <linux/cache.h>
 #include <linux/cpumask.h>
-#include <linux/jiffies.h>
 #include <linux/list.h>
 #include <linux/lockdep.h>
 #include <linux/mutex.h>
 #include <linux/rcupdate.h>
+#include <linux/spinlock.h>
 #include <linux/types.h>
 
 #include "depth.h"
@@ -70,8 +70,6 @@ struct fabstat_device {
 	struct list_head gone_node;
 	u64 gone_number;		/* in the order in which devices went, from 0 */
 	u64 shown_in;			/* fabstat_lock, see show.c */
-	u64 forgotten;			/* in flight when the probes were taken off, or lost */
-	u64 forgotten_ticks;		/* the sum of the times at which; see fabstat_forgotten() */
 	u64 depth_base_ns;		/* integral of the depth that was kept in former ticks */
 	unsigned short own_limit;	/* by its tags, see limit.c */
 	unsigned int tags;		/* of a hardware queue, as its driver has asked for them */
@@ -83,6 +81,12 @@ struct fabstat_device {
 	struct fabstat_slowest *slowest;	/* NULL until details are wanted */
 	u64 slow_floor_ns;		/* what a request must exceed to be one of these */
 	struct fabstat_depth **depth_of; /* by hardware queue, for the fast path */
+
+	struct {
+		raw_spinlock_t lock;
+		u64 requests;		/* in flight when the probes were taken off, or lost */
+		u64 ticks;		/* the sum of the times at which */
+	} forgotten ____cacheline_aligned_in_smp;
 
 	struct fabstat_cpu *cpu[] ____cacheline_aligned_in_smp;
 };
@@ -130,32 +134,11 @@ static inline unsigned int fabstat_tables_of(const struct blk_mq_tag_set *tag_se
 }
 
 /* room.c */
-extern unsigned long fabstat_no_room_until;	/* jiffies; 0: there always was room for a device */
 bool fabstat_room_for_device(const struct request_queue *q);
+bool fabstat_room_for_counters(void);
+bool fabstat_goes_untracked(const struct request *rq, bool ends);
 void fabstat_count_untracked(void);
 u64 fabstat_untracked(void);
-
-/* Returns true if there was no room for a device a moment ago. */
-static inline bool fabstat_no_room(void)
-{
-	unsigned long until = READ_ONCE(fabstat_no_room_until);
-
-	return unlikely(until) && time_before(jiffies, until);
-}
-
-/*
- * Returns true if @rq, which is counted then, is of a device that there is no room for: nothing more
- * is to be done about it. Preemption is off.
- */
-static inline bool fabstat_has_no_room(const struct request *rq)
-{
-	unsigned int id = rq->q->id;
-
-	if (!fabstat_no_room() || (id < FABSTAT_MAX_QUEUES && fabstat_device(id)))
-		return false;
-	fabstat_count_untracked();
-	return true;
-}
 
 /* limit.c */
 void fabstat_limit_init(struct fabstat_device *dev, const struct request_queue *q);

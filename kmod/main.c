@@ -20,7 +20,8 @@
  *	tell		the module's own tracepoints (trace.h)
  *	detail, slowest	what is recorded on demand: waits, sizes, outliers
  *	place		what a probe works on: device, counters and slot of a request
- *	device, room, identity, limit	the devices, room for them, their names, what they may have in flight
+ *	device, identity, limit	the devices, their names, and how much they may have in flight
+ *	room		whether there is memory for a device, and requests of those without
  *	counters, slots	counters of a CPU; requests in flight
  *	depth		how many are in flight, against their limit
  *	memory, clock	a ceiling on what is allocated; the cheapest exact time

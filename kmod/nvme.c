@@ -70,7 +70,10 @@ bool fabstat_nvme_cancelled(const struct fabstat_device *dev, struct request *rq
 	       head->flags & NVME_CANCELLED;
 }
 
-/* Returns true if @rq ends because no controller could be sent it; it was never started. */
+/*
+ * Returns true if @rq ends for the path to its controller. Of what was started NVMe/FC says so of
+ * answers that it cannot use, too.
+ */
 bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq)
 {
 	return dev->is_nvme && status_of(rq) == NVME_SC_HOST_PATH_ERROR;

@@ -13,8 +13,10 @@
 static struct fabstat_cpu *cpu_create(struct fabstat_device *dev)
 {
 	struct fabstat_cpu **place = &dev->cpu[raw_smp_processor_id()];
-	struct fabstat_cpu *cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
+	struct fabstat_cpu *cpu = NULL;
 
+	if (fabstat_room_for_counters())
+		cpu = fabstat_alloc(sizeof(*cpu), FABSTAT_BOOKS);
 	if (!cpu) {
 		fabstat_count_untracked();
 		return NULL;
@@ -111,14 +113,11 @@ bool fabstat_sees(const struct request *rq)
 }
 
 /*
- * No CPU's counters take part: there may be none on this one, and no memory for them. Number and
- * times belong together, or the integral of the depth would be off by all of the uptime.
- */
-static DEFINE_RAW_SPINLOCK(forget_lock);
-
-/*
  * Takes the request in flight at @slot of hardware queue @queue, whose end was not seen, off the
  * books of its device, which need not be the one that uses the slot now. Preemption is off.
+ *
+ * No CPU's counters take part: there may be none on this one, and no memory for them. Number and
+ * times belong together, or the integral of the depth would be off by all of the uptime.
  */
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now)
 {
@@ -127,24 +126,24 @@ void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now)
 
 	if (!dev)
 		return;
-	raw_spin_lock_irqsave(&forget_lock, flags);
-	dev->forgotten++;
-	dev->forgotten_ticks += now;
-	raw_spin_unlock_irqrestore(&forget_lock, flags);
+	raw_spin_lock_irqsave(&dev->forgotten.lock, flags);
+	dev->forgotten.requests++;
+	dev->forgotten.ticks += now;
+	raw_spin_unlock_irqrestore(&dev->forgotten.lock, flags);
 	fabstat_depth_leave(dev->depth_of[queue], now);
 }
 
 /* Returns how many requests of @dev were forgotten, and in @ticks the sum of the times at which. */
-u64 fabstat_forgotten(const struct fabstat_device *dev, u64 *ticks)
+u64 fabstat_forgotten(struct fabstat_device *dev, u64 *ticks)
 {
 	unsigned long flags;
-	u64 forgotten;
+	u64 requests;
 
-	raw_spin_lock_irqsave(&forget_lock, flags);
-	forgotten = dev->forgotten;
-	*ticks = dev->forgotten_ticks;
-	raw_spin_unlock_irqrestore(&forget_lock, flags);
-	return forgotten;
+	raw_spin_lock_irqsave(&dev->forgotten.lock, flags);
+	requests = dev->forgotten.requests;
+	*ticks = dev->forgotten.ticks;
+	raw_spin_unlock_irqrestore(&dev->forgotten.lock, flags);
+	return requests;
 }
 
 static void slot_forget(struct fabstat_slot *slot, unsigned int queue, void *data)

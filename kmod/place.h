@@ -71,7 +71,7 @@ static __always_inline bool fabstat_find(struct request *rq, struct fabstat_plac
 bool fabstat_sees(const struct request *rq);
 bool fabstat_make(struct request *rq, struct fabstat_place *place);
 void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);
-u64 fabstat_forgotten(const struct fabstat_device *dev, u64 *ticks);
+u64 fabstat_forgotten(struct fabstat_device *dev, u64 *ticks);
 void fabstat_lose(struct request *rq);
 void fabstat_forget_all(void);
 

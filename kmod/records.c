@@ -39,14 +39,17 @@ static_assert(ARRAY_SIZE(event_names) == FABSTAT_EVENTS);
 static const char * const state_names[] = {
 	[FABSTAT_LIVE] = "live", [FABSTAT_DYING] = "dying", [FABSTAT_GONE] = "gone",
 };
+
 static const char * const limit_names[] = {
 	[FABSTAT_OF_DEVICE] = "device", [FABSTAT_OF_QUEUE] = "queue",
 };
+
 static const char * const op_names[FABSTAT_OPS] = FABSTAT_OP_NAMES;
 static const char * const time_names[] = {
 	[FABSTAT_TIME_DEVICE] = "device", [FABSTAT_TIME_TOTAL] = "total",
 	[FABSTAT_TIME_REFUSED] = "refused",
 };
+
 static const char * const detail_names[] = {
 	"time=wait", "size=4KiB", "size=32KiB", "size=256KiB", "size=above"
 };

@@ -55,27 +55,40 @@ static bool is_thrown_away(const struct fabstat_place *place, const struct reque
  */
 struct path_refusal {
 	u64 end_sector;		/* 0: none */
+	u64 at;			/* ticks */
 	u8 reason;		/* enum fabstat_event */
 };
 
+/* What the clone's refusal is older than is about another request. */
+#define PATH_REFUSAL_NS	NSEC_PER_MSEC
+
 static DEFINE_PER_CPU(struct path_refusal, path_refusal);
 
-static void path_refused(struct request *clone, enum fabstat_event reason)
+static void path_refused(struct request *clone, enum fabstat_event reason, u64 now)
 {
 	struct path_refusal *refusal = this_cpu_ptr(&path_refusal);
 
 	refusal->end_sector = fabstat_end_sector(clone);
+	refusal->at = now;
 	refusal->reason = reason;
 }
 
 /* Returns why the path of @rq, which is sent back, refused it; @reason where that is not known. */
-static enum fabstat_event path_reason(struct request *rq, enum fabstat_event reason)
+static enum fabstat_event path_reason(struct request *rq, enum fabstat_event reason, u64 now)
 {
 	struct path_refusal *refusal = this_cpu_ptr(&path_refusal);
-	bool mine = refusal->end_sector && refusal->end_sector == fabstat_end_sector(rq);
+	bool mine = refusal->end_sector && refusal->end_sector == fabstat_end_sector(rq) &&
+		    fabstat_ticks_to_ns(fabstat_elapsed(refusal->at, now)) < PATH_REFUSAL_NS;
 
 	refusal->end_sector = 0;
 	return mine ? refusal->reason : reason;
+}
+
+/* Returns true if NVMe ended @rq, as it could not send it; of what was started it says so, too. */
+static bool was_never_started(const struct fabstat_place *place, struct request *rq)
+{
+	return place->slot && !fabstat_issued_at(place->slot->issued) &&
+	       fabstat_nvme_never_sent(place->dev, rq);
 }
 
 /*
@@ -83,7 +96,7 @@ static enum fabstat_event path_reason(struct request *rq, enum fabstat_event rea
  * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
  * target, which refused it or gave another answer that calls for a retry. SCSI sends one again
  * whose time was up, and which it aborted, while it still is IN_FLIGHT. NVMe ends one that it
- * cannot send, and sends it again.
+ * cannot send before it was started, and sends it again.
  */
 static void request_requeue(struct request *rq)
 {
@@ -103,8 +116,7 @@ static void request_requeue(struct request *rq)
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
-	} else if ((state == MQ_RQ_IN_FLIGHT && !timed_out) ||
-		   fabstat_nvme_never_sent(place.dev, rq)) {
+	} else if ((state == MQ_RQ_IN_FLIGHT && !timed_out) || was_never_started(&place, rq)) {
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
@@ -124,9 +136,9 @@ static void request_requeue(struct request *rq)
 	if (!issued)
 		fabstat_fill_slot(place.dev, place.slot, rq, fabstat_op(rq));
 	if (is_thrown_away(&place, rq, state))
-		path_refused(rq, reason);
+		path_refused(rq, reason, now);
 	else if (reason == FABSTAT_REQUEUED_BY_DRIVER)
-		reason = path_reason(rq, reason);
+		reason = path_reason(rq, reason, now);
 	if (!is_thrown_away(&place, rq, state))
 		requeue_remember(&place, rq, refusal, reason, now);
 	fabstat_tell_refused(&place, rq, reason, issued, now);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whether there is room for one device more, and the requests of those that there is none for.
+ * Whether there is room for one device more, or for counters of one on one CPU more, and the
+ * requests of those that there is none for.
  *
- * At the memory ceiling this is run through by each request of such a device: it writes nothing
- * that CPUs share.
+ * At the memory ceiling this is run through by each such request: it writes nothing that CPUs
+ * share.
  */
 #include <linux/jiffies.h>
 #include <linux/log2.h>
 #include <linux/percpu.h>
+#include <linux/smp.h>
 #include <asm/local64.h>
 
+#include "counters.h"
 #include "device.h"
 #include "memory.h"
 
@@ -31,7 +34,28 @@ static size_t bytes_of_device(const struct request_queue *q)
 	       roundup_pow_of_two(nr_tables * sizeof(*dev->sched));
 }
 
-unsigned long fabstat_no_room_until;
+/*
+ * In jiffies, how long nobody looks for room where there was none; 0: there always was. Counters
+ * are less than a device: for them there may be some where there is none for that.
+ */
+static unsigned long no_device_until, no_counters_until;
+
+static bool refused_lately(const unsigned long *until)
+{
+	unsigned long then = READ_ONCE(*until);
+
+	return unlikely(then) && time_before(jiffies, then);
+}
+
+static bool has_room(size_t bytes, unsigned long *until)
+{
+	if (refused_lately(until))
+		return false;
+	if (fabstat_memory_has_room(bytes, FABSTAT_BOOKS))
+		return true;
+	WRITE_ONCE(*until, (jiffies + HZ / 10) | 1);
+	return false;
+}
 
 /*
  * Returns true if there is room for a device of @q. Pieces of it would be taken and given back by
@@ -39,12 +63,36 @@ unsigned long fabstat_no_room_until;
  */
 bool fabstat_room_for_device(const struct request_queue *q)
 {
-	if (fabstat_no_room())
+	return has_room(bytes_of_device(q), &no_device_until);
+}
+
+/* Returns true if there is room for a CPU's counters of a device. */
+bool fabstat_room_for_counters(void)
+{
+	return has_room(roundup_pow_of_two(sizeof(struct fabstat_cpu)), &no_counters_until);
+}
+
+/*
+ * Returns true if @rq, which is counted then, has no device, or no counters on this CPU, and a
+ * moment ago there was no room for them: nothing more is to be done about it. If it @ends its slot
+ * is to be cleared, where it has a device. Preemption is off.
+ */
+notrace bool fabstat_goes_untracked(const struct request *rq, bool ends)
+{
+	const struct fabstat_device *dev;
+	unsigned int id = rq->q->id;
+
+	if (!refused_lately(&no_device_until) && !refused_lately(&no_counters_until))
 		return false;
-	if (fabstat_memory_has_room(bytes_of_device(q), FABSTAT_BOOKS))
-		return true;
-	WRITE_ONCE(fabstat_no_room_until, (jiffies + HZ / 10) | 1);
-	return false;
+	if (id >= FABSTAT_MAX_QUEUES)
+		return false;
+	dev = fabstat_device(id);
+	if (!refused_lately(dev ? &no_counters_until : &no_device_until))
+		return false;
+	if (dev && (ends || READ_ONCE(dev->cpu[raw_smp_processor_id()])))
+		return false;
+	fabstat_count_untracked();
+	return true;
 }
 
 /* Counts a request, issued or completed, that is given to no device. Preemption is off. */

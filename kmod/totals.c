@@ -71,7 +71,7 @@ static u64 nr_events(const struct fabstat_device *dev)
 }
 
 /* Adds up once; returns how long it took, in ns. */
-static u64 sum_once(const struct fabstat_device *dev, struct fabstat_sum *sum)
+static u64 sum_once(struct fabstat_device *dev, struct fabstat_sum *sum)
 {
 	static struct fabstat_totals part;	/* fabstat_lock */
 	u64 *total = (u64 *)&sum->totals;
@@ -106,7 +106,7 @@ static u64 sum_once(const struct fabstat_device *dev, struct fabstat_sum *sum)
 }
 
 /* Adds up the counters of @dev on all CPUs. May sleep. fabstat_lock. */
-void fabstat_sum(const struct fabstat_device *dev, struct fabstat_sum *sum)
+void fabstat_sum(struct fabstat_device *dev, struct fabstat_sum *sum)
 {
 	unsigned int sums = 1;
 

@@ -33,6 +33,6 @@ struct fabstat_sum {
 	unsigned int torn;	/* CPUs in the middle of an event: nothing bounds the integral */
 };
 
-void fabstat_sum(const struct fabstat_device *dev, struct fabstat_sum *sum);
+void fabstat_sum(struct fabstat_device *dev, struct fabstat_sum *sum);
 
 #endif

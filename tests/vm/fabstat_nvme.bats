@@ -56,7 +56,7 @@ serve() {
 
 null_disk() {
 	modprobe -r null_blk
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="$1" nr_devices=1 gb=1
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="$1" nr_devices=1 gb=1 "${@:2}"
 	echo /dev/nullb0
 }
 
@@ -139,6 +139,18 @@ fails_to_read() {
 		fi
 	done
 	expect nvme0n1 'read.errors == events["error_aborted"] >= 1 and books and d.in_flight == 0'
+}
+
+@test "a flush that a reset aborts, and that is sent again, has completed once" {
+	modinfo -p null_blk | grep -q ^cache_size: || skip "this kernel's null_blk has no write cache to flush"
+	serve "$(null_disk 2000000000 memory_backed=1 cache_size=1)"
+	python3 -c 'import os; os.fsync(os.open("/dev/nvme0n1", os.O_WRONLY))' &
+	flushing() { [ "$(seen nvme0n1 'flush.issued')" = 1 ]; }
+	wait_for flushing
+	echo 1 > /sys/class/nvme/nvme0/reset_controller
+	wait $!
+	expect nvme0n1 'flush.completed == 1 == flush.sent_back and events["failed_over"] == 0 == flush.errors' \
+		'events["nvme_aborted"] == 1 == events["requeued_by_target"] and books and d.in_flight == 0'
 }
 
 @test "each answer that a controller may give has its class" {
