@@ -119,6 +119,9 @@ def test_a_full_line_that_loses_is_paced_to_what_arrives_at_its_best_then_tried_
     assert wanted_of(found, "queue-overflow", "loss") == []
     for quiet in (delivering(full, 0.9, 1.05, sent_again=0), delivering(full, 0.99, 1.01, sent_again=1448)):
         assert wanted_of(quiet) == []
+    # A pace costs nothing; a fortieth of the line is not worth new connections, and others when it goes back.
+    nearly = wanted_of(delivering(full, 0.95, 1.0, sent_again=1448))
+    assert [one.reason.shares[0].limiter for one in nearly] == ["queue-overflow"]
 
 
 @pytest.mark.parametrize(("sampled", "pace_mb_per_s"), [(1.05, 21.0), (1.3, 1.3 * 21.0)])
@@ -156,6 +159,8 @@ def test_losses_that_cost_nothing_are_not_lifted() -> None:
     share = Share("loss", 1.0, "loss", lifts=("route.congctl",), ends=("target",))
     lossy = attrs.evolve(found, ways=tuple(attrs.evolve(one, shares=(share,)) for one in found.ways))
     little = [one.reason.shares[0].limiter for one in wanted_of(delivering(lossy, 1.0, 1.01, sent_again=1448))]
+    nearly = delivering(lossy, 0.95, 1.0, sent_again=1448, sampled=1.02)
+    assert [one.reason.shares[0].limiter for one in wanted_of(nearly)] == little
     assert little == ["queue-overflow"]
     # Of the last a sawtooth of a few round trips, which half a second hides.
     for *telling, sampled in ((0.9, 1.1, 1.0), (0.5, 0.7, 1.0), (1.0, 1.0, 1.06)):

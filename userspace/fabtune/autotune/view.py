@@ -27,8 +27,10 @@ from fabtune.why.slices import paced_to
 _BLOCK_S, _BLOCK_RTTS, _BLOCKS = 1.0, 4, 7
 # Of what a line carries; less is what tuning may leave.  And so much that its queue, not its losses, may hold a load.
 _WORTH_MORE, _NEARLY = 0.02, 0.1
-# What single round trips show is a little above what a line carries.
-_SAMPLED = 0.03
+# A congestion control needs new connections, and where it goes back a longer pause: so much less is not worth both.
+_WORTH_A_PAUSE = 0.03
+# What single round trips show is a little above what a line carries.  Where losses cost something they show peaks.
+_SAMPLED, _PEAKS = 0.03, 0.05
 # Averages over half a second of a sawtooth differ by more.
 _WANDERS = 0.01
 _HOLD = frozenset({BUFFER.name, WINDOW.name, WINDOW_OR_LINE.name, WINDOW_OR_FETCHING.name})
@@ -210,11 +212,10 @@ class View:
         Losses that cost something leave a sawtooth: its mean is a tenth and more below its peaks.
         """
         shown = shown_line([self.one_way(way)])
-        if shown is None or not shown.full(but_for=_WORTH_MORE):
+        if shown is None or not shown.full(but_for=_WORTH_A_PAUSE):
             return False
-        # A sawtooth of few round trips shows in single ones alone, if these can be told from their jitter; its averages
-        # wander.
-        return shown.jitters or shown.steady(but_for=_SAMPLED) or shown.averaged and shown.full(but_for=_WANDERS)
+        # One of few round trips shows in single ones alone, if these can be told from their jitter; averages wander.
+        return shown.jitters or shown.steady(but_for=_PEAKS) or shown.averaged and shown.full(but_for=_WANDERS)
 
     @property
     def lossy(self) -> list[OneWay]:

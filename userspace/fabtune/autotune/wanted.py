@@ -81,7 +81,9 @@ def wanted_steps(now: View, aim: Aim, learnt: Learnt) -> Iterator[Wanted]:
     if yields and COMPETING.name not in tried:
         yield _against(now, _sharing)
     if now.lossy_line and not yields:
-        pacing, minding = _against_overflow(now, tried, line.pace_bit_per_s), [_against(now, _lost)] * minding_losses
+        lose_little = [now.loses_little(one) for one in now.ways if one.way == now.main.way]
+        worth_it = minding_losses and not all(lose_little)
+        pacing, minding = _against_overflow(now, tried, line.pace_bit_per_s), [_against(now, _lost)] * worth_it
         # A pace of what was an average would keep to that.
         first, second = (minding, pacing) if now.shown and now.shown.averaged else (pacing, minding)
         yield from first
