@@ -36,7 +36,10 @@ def run_tune(args: argparse.Namespace) -> int:
     load = _own_load(args)
     rate = None if args.rate is None else units.parse_bit_per_s(args.rate, "--rate")
     if console.interactive() and not args.yes:
-        console.say("each step may connect all sessions of this host anew in place: their requests wait for a moment")
+        console.say(
+            "each step, and before the first what a revert has left due, may connect all sessions of this host anew in "
+            "place: their requests wait for some seconds"
+        )
         if not console.agreed("Tune them? [y/N] "):
             console.say(_REFUSED)
             if args.json:
