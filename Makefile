@@ -54,7 +54,7 @@ figures: ## make every table and picture of README and Documentation from Docume
 	@$(PYTHON) tests/bench/figures.py
 
 # Guests wait much of their time, and an image for its archive: what needs neither is tested beside them.
-check: deps-lab deps-test devtools ## every part tested, in guests too, what is long in its short form; installs what it needs
+check: deps-lab deps-test devtools compiled ## every part tested, in guests too, what is long in its short form; installs what it needs
 	@$(MAKE) --no-print-directory --jobs 2 beside-guests in-guests
 
 beside-guests:
