@@ -59,8 +59,8 @@ struct path_refusal {
 	u8 reason;		/* enum fabstat_event */
 };
 
-/* What the clone's refusal is older than is about another request. */
-#define PATH_REFUSAL_NS	NSEC_PER_MSEC
+/* An older one is about another request; a kernel with sanitizers takes milliseconds in between. */
+#define PATH_REFUSAL_NS	(100 * NSEC_PER_MSEC)
 
 static DEFINE_PER_CPU(struct path_refusal, path_refusal);
 
