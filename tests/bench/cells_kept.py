@@ -12,8 +12,6 @@ from kept_file import Point
 
 TOP = Path(__file__).resolve().parents[2]
 DIRECTORY, PAGE = TOP / "Documentation/results/bench", TOP / "Documentation/tuning.md"
-# More misses than these are in the kept file alone.
-_MOST_NAMED = 12
 
 
 def file_of(bench: str, directory: Path = DIRECTORY) -> Path:
@@ -39,7 +37,7 @@ def with_tables(text: str, directory: Path = DIRECTORY) -> str:
     for bench, table in _TABLES.items():
         if file_of(bench, directory).exists():
             kept = kept_file.read(file_of(bench, directory))
-            block = f"{table(kept.points)}\n{_missed(kept.points)} One seed each. {kept.origin}.\n"
+            block = f"{table(kept.points)}\n{_missed(kept.points)}One seed each. {kept.origin}.\n"
             text = kept_tables.between_marks(text, f"bench-{bench}", block)
         elif f"<!-- bench-{bench} -->" in text:
             raise ValueError(f"no results are kept for the table 'bench-{bench}'")
@@ -47,13 +45,24 @@ def with_tables(text: str, directory: Path = DIRECTORY) -> str:
 
 
 def _missed(points: Sequence[Point]) -> str:
-    """Return in words how many rows hold all bars, and what the others missed."""
-    missed = [text for one in points for text in one["missed"]]
+    """Return in words how many rows hold all bars, and a line for each of the others with what it missed."""
     held = sum(not one["missed"] for one in points)
-    if not missed:
-        return f"All {len(points)} hold all bars."
-    more = f"; and {len(missed) - _MOST_NAMED} more" if len(missed) > _MOST_NAMED else ""
-    return f"{held} of {len(points)} hold all bars. Missed: {'; '.join(missed[:_MOST_NAMED])}{more}."
+    if held == len(points):
+        return f"All {held} hold all bars. "
+    lines = []
+    for one in points:
+        if one["missed"]:
+            name, _, _ = one["missed"][0].partition(": ")
+            told = "; ".join(text.removeprefix(f"{name}: ") for text in one["missed"])
+            lines.append(f"- {name}{_path_of(one)}: {told}\n")
+    return f"{held} of {len(points)} hold all bars; the others:\n\n{''.join(lines)}\n"
+
+
+def _path_of(one: Point) -> str:
+    if "loss" not in one:
+        return ""
+    line = f"{one['rtt_ms']:g} ms, {one['rate_mbit']:g} Mb/s, {one['buffer_bdp']:g} BDP"
+    return f" ({line}, {100 * one['loss']:g} % lost, {one['op']})"
 
 
 def _tune(points: Sequence[Point]) -> str:

@@ -20,7 +20,8 @@ MARKS = "before\n<!-- bench-tune -->\n<!-- end of bench-tune -->\nbehind\n"
 
 def tuned(loss: float, bound: float, *missed: str, took_s: float = 60.0) -> dict[str, Any]:
     """A row of tune.json."""
-    told = {"loss": loss, "fraction_of_bound": bound, "fraction_of_best_peer": 1.0, "steps": 3, "took_s": took_s}
+    path = {"rtt_ms": 20.0, "rate_mbit": 100.0, "buffer_bdp": 1.0, "op": "read"}
+    told = path | {"loss": loss, "fraction_of_bound": bound, "fraction_of_best_peer": 1.0, "steps": 3, "took_s": took_s}
     return told | {"missed": list(missed)}
 
 
@@ -35,7 +36,10 @@ def test_a_table_counts_what_holds_and_names_what_does_not(tmp_path: Path) -> No
     page = cells_kept.with_tables(MARKS, tmp_path)
     assert "| without loss | 2 | 0.97 | 1 | 0.970, 0.950 | 2 | 2 |" in page
     assert "| with loss | 1 | 0.9 | 1 | 0.920, 0.920 | 1 | 0 |" in page
-    assert f"1 of 3 hold all bars. Missed: cell-01: 0.950 of the bound, 0.97 demanded; {slow}. One seed" in page
+    assert (
+        "1 of 3 hold all bars; the others:\n\n- cell-01 (20 ms, 100 Mb/s, 1 BDP, 0 % lost, read): 0.950 of the" in page
+    )
+    assert page.count("\n- cell-0") == 2 and "\n\nOne seed each. `make bench-tune`, trixie, uml, code abc, made" in page
     assert cells_kept.with_tables(page, tmp_path) == page and page.startswith("before\n") and page.endswith("behind\n")
 
 
