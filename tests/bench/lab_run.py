@@ -9,6 +9,8 @@ from typing import IO, Any
 
 TOP = Path(__file__).resolve().parents[2]
 VIRTUAL = ("--clock", "virtual")
+# A bench that `kill` ends takes its guest along, as one that Ctrl-C ends does.
+WITH_ITS_BENCH = ("setpriv", "--pdeathsig", "TERM")
 # Guests on a virtual clock: User Mode Linux, many times as fast and blind to CPUs; or an emulated CPU, the same bytes
 # each time, with Debian's own kernel and all that it can do for BPF.
 ACCELS = {"uml": (*VIRTUAL, "--accel", "uml"), "tcg": VIRTUAL}
@@ -18,7 +20,7 @@ def _command(
     script: str, words: Sequence[str], seed: int, suite: str, timeout_s: int, machine: Sequence[str] = VIRTUAL
 ) -> tuple[list[str], dict[str, Any]]:
     """Return the words that run it, and where and in which environment."""
-    lab = ["/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, *machine]
+    lab = [*WITH_ITS_BENCH, "/usr/bin/python3", "-m", "fabtune", "lab", "run", "--suite", suite, *machine]
     # User Mode Linux has no seed: the path's losses have netem's own, which the script is told.
     seeded = [] if "uml" in machine else ["--seed", str(seed)]
     asked = ["--timeout-s", str(timeout_s), *seeded, str(TOP / "tests/bench" / script), *words]
