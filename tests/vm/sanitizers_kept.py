@@ -61,8 +61,9 @@ def table(path: Path, digests: Digests) -> str:
     all_suites = len(list((run.TOP / "tests/vm").glob("fabstat*.bats")))
     rows = []
     older: dict[str, list[str]] = {}
-    for kernel, kept in results.items():
-        todays = digests.get(kernel, {})
+    # One of which nothing is of today's code has its row as well.
+    for kernel in dict.fromkeys([*digests, *results]):
+        todays, kept = digests.get(kernel, {}), results.get(kernel, {})
         suites = {suite: one for suite, one in kept.items() if one["digest"] == todays.get(suite)}
         for suite in kept.keys() - suites.keys():
             older.setdefault(suite, []).append(kernel)
