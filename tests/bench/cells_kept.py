@@ -10,6 +10,8 @@ import kept_file
 import kept_tables
 from kept_file import Point
 
+from fabtune.experiment.present import code_digest
+
 TOP = Path(__file__).resolve().parents[2]
 DIRECTORY, PAGE = TOP / "Documentation/results/bench", TOP / "Documentation/tuning.md"
 
@@ -17,6 +19,11 @@ DIRECTORY, PAGE = TOP / "Documentation/results/bench", TOP / "Documentation/tuni
 def file_of(bench: str, directory: Path = DIRECTORY) -> Path:
     """Return where the rows of `bench` are kept."""
     return directory / f"{bench}.json"
+
+
+def measured_by(suite: str, accel: str) -> str:
+    """Return in words what measures today on such guests."""
+    return f"{suite}, {accel}, code {code_digest()[:16]}"
 
 
 def keep(bench: str, rows: Sequence[Point], cells: int, by: str, directory: Path = DIRECTORY) -> None:
@@ -61,8 +68,11 @@ def _missed(points: Sequence[Point]) -> str:
 def _path_of(one: Point) -> str:
     if "loss" not in one:
         return ""
-    line = f"{one['rtt_ms']:g} ms, {one['rate_mbit']:g} Mb/s, {one['buffer_bdp']:g} BDP"
-    return f" ({line}, {100 * one['loss']:g} % lost, {one['op']})"
+    return f" ({_line(one)}, {100 * one['loss']:g} % lost, {one['op']})"
+
+
+def _line(one: Point) -> str:
+    return f"{one['rtt_ms']:g} ms, {one['rate_mbit']:g} Mb/s, {one['buffer_bdp']:g} BDP"
 
 
 def _tune(points: Sequence[Point]) -> str:
@@ -93,8 +103,8 @@ def _share(points: Sequence[Point]) -> str:
 
     rows = [
         (
-            f"{one['rtt_ms']:g} ms, {one['rate_mbit']:g} Mb/s, {one['buffer_bdp']:g} BDP", f"{100 * one['loss']:g} %",
-            one["op"], str(one["sessions"]), one["cross"], *(pair(one, name) for name in _SHARED),
+            _line(one), f"{100 * one['loss']:g} %", one["op"], str(one["sessions"]), one["cross"],
+            *(pair(one, name) for name in _SHARED),
         )
         for one in points
     ]  # fmt: skip
@@ -124,8 +134,8 @@ def _latency(points: Sequence[Point]) -> str:
 
     rows = [
         (
-            f"{one['rtt_ms']:g} ms, {one['rate_mbit']:g} Mb/s, {one['buffer_bdp']:g} BDP", one["op"], str(one["depth"]),
-            pair(one, "p50_ms", 1), pair(one, "p99_ms", 1), pair(one, "stream_mb_per_s", 2),
+            _line(one), one["op"], str(one["depth"]), pair(one, "p50_ms", 1), pair(one, "p99_ms", 1),
+            pair(one, "stream_mb_per_s", 2),
         )
         for one in points
     ]  # fmt: skip

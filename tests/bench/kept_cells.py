@@ -169,7 +169,7 @@ def keep_rows(
     (asked.out / f"{bench}.json").write_text(json.dumps(rows, indent=1) + "\n")
     if asked.keep:
         try:
-            cells_kept.keep(bench, rows, cells, f"{asked.suite}, {asked.accel}, code {code_digest()[:16]}")
+            cells_kept.keep(bench, rows, cells, cells_kept.measured_by(asked.suite, asked.accel))
         except ValueError as error:
             raise SystemExit(str(error)) from None
 

@@ -20,7 +20,6 @@ sys.path[:0] = [str(TOP / "userspace"), str(Path(__file__).parent)]
 import cells_kept  # noqa: E402
 from lab_run import ACCELS, lab_run  # noqa: E402
 
-from fabtune.experiment.present import code_digest  # noqa: E402
 from fabtune.model.path import NetworkPath, bound_bytes_per_s  # noqa: E402
 
 LINE_MBIT, DEPTH, SIZE_BYTES = 100, 32, 256 * 1024
@@ -101,7 +100,7 @@ def main() -> int:
         print(json.dumps(one))
     if asked.keep:
         try:
-            cells_kept.keep("guard", rows, 4 * STEPS, f"{asked.suite}, {asked.accel}, code {code_digest()[:16]}")
+            cells_kept.keep("guard", rows, 4 * STEPS, cells_kept.measured_by(asked.suite, asked.accel))
         except ValueError as error:
             problems.append(str(error))
     print("\n".join(problems) or all_held(asked.hold))
