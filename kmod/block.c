@@ -27,8 +27,11 @@ static noinline notrace void request_issue_anyhow(struct request *rq)
 	struct fabstat_place place;
 	u64 now;
 
-	if (!fabstat_make(rq, &place))
+	if (!fabstat_make(rq, &place)) {
+		/* Nor does it wait any longer, if it was sent back. */
+		fabstat_lose(rq);
 		return;
+	}
 	if (!place.dev->nr_ready)
 		fabstat_identify(place.dev, rq);
 	if (!place.slot) {
@@ -53,7 +56,7 @@ static noinline notrace void request_issue_anyhow(struct request *rq)
 static noinline notrace __noclone void request_issue_slowly(void *data, struct request *rq)
 {
 	fabstat_probe_enter();
-	if (!fabstat_ends_untold(rq) && !fabstat_goes_untracked(rq, false))
+	if (!fabstat_ends_untold(rq) && !fabstat_goes_untracked(rq))
 		request_issue_anyhow(rq);
 	fabstat_probe_leave();
 }
@@ -217,15 +220,13 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 
 /*
  * Returns true if a driver took the request's data away from it, to send them another way: @rq ends
- * without an error, and with nothing of what it had. Of a flush, which has nothing, only NVMe's
- * knows: it marks what comes through a multipath disk, and what was cancelled, which it sends again
- * where there is no other way, and leaves marked.
+ * without an error, and with nothing of what it had. A flush, which has nothing, is ended
+ * so, too, and is sent nowhere.
  */
 static bool failed_over(const struct fabstat_place *place, struct request *rq,
 			unsigned int nr_bytes)
 {
-	return !nr_bytes && (place->slot->bytes ||
-			     (rq->cmd_flags & REQ_DRV && fabstat_nvme_cancelled(place->dev, rq)));
+	return !nr_bytes && (place->slot->bytes || fabstat_nvme_took_away(place->dev, rq));
 }
 
 /* It failed over: nothing was moved. */
@@ -297,7 +298,7 @@ request_complete_slowly(void *data, struct request *rq, fabstat_status_t status,
 			unsigned int nr_bytes)
 {
 	fabstat_probe_enter();
-	if (!fabstat_goes_untracked(rq, true))
+	if (!fabstat_goes_untracked(rq))
 		request_complete_anyhow(rq, status, nr_bytes);
 	fabstat_probe_leave();
 }

@@ -127,10 +127,11 @@ int fabstat_device_depth(const struct fabstat_device *dev)
 static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 			 unsigned int nr_tables)
 {
+	bool is_one = fabstat_limit_is_one(q);
 	unsigned int i;
 
 	/* One a queue even where there is one queue now: its controller may come back with more. */
-	dev->nr_depths = fabstat_limit_is_one(q) ? 1 : nr_tables;
+	dev->nr_depths = is_one ? 1 : nr_tables;
 	dev->depth = fabstat_alloc(dev->nr_depths * sizeof(*dev->depth), FABSTAT_BOOKS);
 	dev->depth_of = fabstat_alloc(nr_tables * sizeof(*dev->depth_of), FABSTAT_BOOKS);
 	dev->sched = fabstat_alloc(nr_tables * sizeof(*dev->sched), FABSTAT_BOOKS);
@@ -138,7 +139,7 @@ static bool device_equip(struct fabstat_device *dev, struct request_queue *q,
 		return false;
 	for (i = 0; i < dev->nr_depths; i++) {
 		dev->depth[i].limit_now = &dev->own_limit;
-		dev->depth[i].of_queue = !fabstat_limit_is_one(q);
+		dev->depth[i].of_queue = !is_one;
 	}
 	fabstat_limit_init(dev, q);
 	for (i = 0; i < nr_tables; i++) {

@@ -136,7 +136,7 @@ static inline unsigned int fabstat_tables_of(const struct blk_mq_tag_set *tag_se
 /* room.c */
 bool fabstat_room_for_device(const struct request_queue *q);
 bool fabstat_room_for_counters(void);
-bool fabstat_goes_untracked(const struct request *rq, bool ends);
+bool fabstat_goes_untracked(const struct request *rq);
 void fabstat_count_untracked(void);
 u64 fabstat_untracked(void);
 

@@ -59,20 +59,21 @@ enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct r
 }
 
 /*
- * Returns true if the driver took @rq back from its controller. Its status says so no more where it
- * is sent another way. Not known before 5.15, where these bytes may be others.
+ * Returns true if the driver took @rq, of a multipath disk, back from its controller. Its status
+ * says so no more, but it is marked as of such a disk, and as cancelled; what has no other way is
+ * sent again, and stays marked as that. Not known before 5.15, where these bytes may be others.
  */
-bool fabstat_nvme_cancelled(const struct fabstat_device *dev, struct request *rq)
+bool fabstat_nvme_took_away(const struct fabstat_device *dev, struct request *rq)
 {
 	const struct nvme_request_head *head = blk_mq_rq_to_pdu(rq);
 
-	return !FABSTAT_OLD_NVME && dev->is_nvme && rq->q->tag_set->cmd_size >= sizeof(*head) &&
-	       head->flags & NVME_CANCELLED;
+	return !FABSTAT_OLD_NVME && dev->is_nvme && rq->cmd_flags & REQ_DRV &&
+	       rq->q->tag_set->cmd_size >= sizeof(*head) && head->flags & NVME_CANCELLED;
 }
 
 /*
- * Returns true if @rq ends for the path to its controller. Of what was started NVMe/FC says so of
- * answers that it cannot use, too.
+ * Returns true if @rq ends as the driver could not send it. NVMe/FC says so of answers that it
+ * cannot use, too.
  */
 bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq)
 {

@@ -31,7 +31,7 @@ void fabstat_probe_remap(void *data, struct request *rq, dev_t from, sector_t se
 /* nvme.c */
 enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct request *rq,
 				      enum fabstat_event error);
-bool fabstat_nvme_cancelled(const struct fabstat_device *dev, struct request *rq);
+bool fabstat_nvme_took_away(const struct fabstat_device *dev, struct request *rq);
 bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq);
 void fabstat_nvme_note(const struct fabstat_place *place, struct request *rq);
 

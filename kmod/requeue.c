@@ -41,6 +41,8 @@ static void requeue_remember(const struct fabstat_place *place, struct request *
 /*
  * Returns true if @rq is a clone of dm-multipath that its path refused at once: dm frees it, and
  * what waits is its own request. One that the target had, and sent back, waits as any request does.
+ * So does one that was refused after its path had stood still, but nothing tells it from the others:
+ * that it waits is known at the head only.
  */
 static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
 			   enum mq_rq_state state)
@@ -84,19 +86,12 @@ static enum fabstat_event path_reason(struct request *rq, enum fabstat_event rea
 	return mine ? refusal->reason : reason;
 }
 
-/* Returns true if NVMe ended @rq, as it could not send it; of what was started it says so, too. */
-static bool was_never_started(const struct fabstat_place *place, struct request *rq)
-{
-	return place->slot && !fabstat_issued_at(place->slot->issued) &&
-	       fabstat_nvme_never_sent(place->dev, rq);
-}
-
 /*
  * The state of a request when it is requeued tells who sent it back: IDLE, it was held back
  * before the driver saw it; IN_FLIGHT, the driver refused it; COMPLETE, it had reached the
  * target, which refused it or gave another answer that calls for a retry. SCSI sends one again
  * whose time was up, and which it aborted, while it still is IN_FLIGHT. NVMe ends one that it
- * cannot send before it was started, and sends it again.
+ * cannot send, started or not, and sends it again.
  */
 static void request_requeue(struct request *rq)
 {
@@ -116,7 +111,8 @@ static void request_requeue(struct request *rq)
 	if (state == MQ_RQ_IDLE) {
 		fabstat_count(place.cpu, FABSTAT_REQUEUED_UNSTARTED);
 		reason = place.dev->sdev ? fabstat_scsi_hold(place.dev->sdev) : FABSTAT_HELD_OTHER;
-	} else if ((state == MQ_RQ_IN_FLIGHT && !timed_out) || was_never_started(&place, rq)) {
+	} else if ((state == MQ_RQ_IN_FLIGHT && !timed_out) ||
+		   fabstat_nvme_never_sent(place.dev, rq)) {
 		reason = FABSTAT_REQUEUED_BY_DRIVER;
 	} else {
 		reason = FABSTAT_REQUEUED_BY_TARGET;
@@ -135,12 +131,13 @@ static void request_requeue(struct request *rq)
 	issued = fabstat_issued_at(place.slot->issued);
 	if (!issued)
 		fabstat_fill_slot(place.dev, place.slot, rq, fabstat_op(rq));
-	if (is_thrown_away(&place, rq, state))
+	if (is_thrown_away(&place, rq, state)) {
 		path_refused(rq, reason, now);
-	else if (reason == FABSTAT_REQUEUED_BY_DRIVER)
-		reason = path_reason(rq, reason, now);
-	if (!is_thrown_away(&place, rq, state))
+	} else {
+		if (reason == FABSTAT_REQUEUED_BY_DRIVER)
+			reason = path_reason(rq, reason, now);
 		requeue_remember(&place, rq, refusal, reason, now);
+	}
 	fabstat_tell_refused(&place, rq, reason, issued, now);
 	place.slot->refusal = 0;
 	if (issued)

@@ -38,7 +38,7 @@ static size_t bytes_of_device(const struct request_queue *q)
  * In jiffies, how long nobody looks for room where there was none; 0: there always was. Counters
  * are less than a device: for them there may be some where there is none for that.
  */
-static unsigned long no_device_until, no_counters_until;
+static unsigned long no_device_until __read_mostly, no_counters_until __read_mostly;
 
 static bool refused_lately(const unsigned long *until)
 {
@@ -73,23 +73,14 @@ bool fabstat_room_for_counters(void)
 }
 
 /*
- * Returns true if @rq, which is counted then, has no device, or no counters on this CPU, and a
- * moment ago there was no room for them: nothing more is to be done about it. If it @ends its slot
- * is to be cleared, where it has a device. Preemption is off.
+ * Returns true if @rq, which is counted then, has no device, and a moment ago there was no room for
+ * one: nothing more is to be done about it. Preemption is off.
  */
-notrace bool fabstat_goes_untracked(const struct request *rq, bool ends)
+notrace bool fabstat_goes_untracked(const struct request *rq)
 {
-	const struct fabstat_device *dev;
 	unsigned int id = rq->q->id;
 
-	if (!refused_lately(&no_device_until) && !refused_lately(&no_counters_until))
-		return false;
-	if (id >= FABSTAT_MAX_QUEUES)
-		return false;
-	dev = fabstat_device(id);
-	if (!refused_lately(dev ? &no_counters_until : &no_device_until))
-		return false;
-	if (dev && (ends || READ_ONCE(dev->cpu[raw_smp_processor_id()])))
+	if (!refused_lately(&no_device_until) || id >= FABSTAT_MAX_QUEUES || fabstat_device(id))
 		return false;
 	fabstat_count_untracked();
 	return true;

@@ -57,7 +57,7 @@ static void show_errors(struct fabstat_records *out, const struct fabstat_device
 	fabstat_record_end(out);
 }
 
-static void show_op(struct fabstat_records *out, struct fabstat_device *dev, unsigned int op)
+static void show_op(struct fabstat_records *out, const struct fabstat_device *dev, unsigned int op)
 {
 	u64 errors = errors_of(op);
 
@@ -80,7 +80,7 @@ static void show_op(struct fabstat_records *out, struct fabstat_device *dev, uns
 	fabstat_show_histograms(out, dev, op, sum.totals.wait_ns[op]);
 }
 
-static void show_events(struct fabstat_records *out, struct fabstat_device *dev)
+static void show_events(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	unsigned int i, op;
 
@@ -104,7 +104,7 @@ static void show_events(struct fabstat_records *out, struct fabstat_device *dev)
 }
 
 /* Returns the integral of @dev's depth, in ns. */
-static u64 depth_ns(struct fabstat_device *dev)
+static u64 depth_ns(const struct fabstat_device *dev)
 {
 	u64 begun = 0, ended = sum.forgotten;
 	unsigned int op;
@@ -132,7 +132,7 @@ static u64 at_limit_ns(struct fabstat_depth *depth, u64 now)
 }
 
 /* The most of all hardware queues, where each has a limit of its own. */
-static void show_depths(struct fabstat_records *out, struct fabstat_device *dev)
+static void show_depths(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	u64 highest = 0, limit = 0, at_limit = 0;
 	unsigned int i;
@@ -154,7 +154,7 @@ static void show_depths(struct fabstat_records *out, struct fabstat_device *dev)
 			 dev->limit_is_queues ? FABSTAT_OF_QUEUE : FABSTAT_OF_DEVICE);
 }
 
-static void show_queues(struct fabstat_records *out, struct fabstat_device *dev)
+static void show_queues(struct fabstat_records *out, const struct fabstat_device *dev)
 {
 	unsigned int i;
 

@@ -119,6 +119,30 @@ fails_to_read() {
 	ln -s $target $port/subsystems/classes
 }
 
+@test "what a connection that is gone takes no more is sent back by the driver, which had started it" {
+	serve "$(null_disk 0)"
+	nvme disconnect-all
+	nvme connect --transport tcp --traddr 127.0.0.1 --trsvcid 4420 --nqn classes --reconnect-delay 1
+	wait_for test -b /dev/nvme0n1
+	udevadm settle
+	# Who sends on a dead socket gets a signal, and so does a process for which the kernel sends.
+	env --ignore-signal=PIPE fio --name=load --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --rw=randwrite \
+		--bs=128k --iodepth=32 --continue_on_error=io --time_based --runtime=1h > /tmp/fio.log 2>&1 &
+	load=$!
+	dmesg --clear
+	unsent() {
+		dmesg | grep -q "failed to send request" || { ss -K dport = 4420 > /dev/null; false; }
+	}
+	wait_for unsent
+	kill $load
+	wait $load || true
+	unsent=$(dmesg | grep -c "failed to send request")
+	# Sent back, but for the last one of those that had been sent back often enough.
+	expect nvme0n1 "events['requeued_by_driver'] == $unsent - events.get('error_path', 0) - events.get('error_transport', 0)" \
+		'events["nvme_path"] == 0 and write.completed > 0 and books and d.in_flight == 0' \
+		'write.sent_back == events["requeued_by_driver"] + events["requeued_by_target"]'
+}
+
 @test "what a reset of the controller aborts is sent again, or fails as aborted" {
 	# So slow that there is something to abort on a slow kernel, too.
 	serve "$(null_disk 500000000)"
