@@ -41,7 +41,7 @@ static void requeue_remember(const struct fabstat_place *place, struct request *
 /*
  * Returns true if @rq is a clone of dm-multipath that its path refused at once: dm frees it, and
  * what waits is its own request. One that the target had, and sent back, waits as any request does.
- * So does one that was refused after its path had stood still, but nothing tells it from the others:
+ * So does one that was refused after its path had stood still, but nothing tells it from others:
  * that it waits is known at the head only.
  */
 static bool is_thrown_away(const struct fabstat_place *place, const struct request *rq,
