@@ -130,12 +130,17 @@ fails_to_read() {
 		--bs=128k --iodepth=32 --continue_on_error=io --time_based --runtime=1h > /tmp/fio.log 2>&1 &
 	load=$!
 	dmesg --clear
+	# Where another CPU is quicker, nothing is sent any more that the connection does not take: then once more.
 	unsent() {
-		dmesg | grep -q "failed to send request" || { ss -K dport = 4420 > /dev/null; false; }
+		dmesg | grep -q "failed to send request" && return
+		[ "$(cat /sys/class/nvme/nvme0/state)" != live ] || ss -K dport = 4420 > /dev/null
+		false
 	}
-	wait_for unsent
+	tried=yes
+	wait_for unsent || tried=""
 	kill $load
 	wait $load || true
+	[ -n "$tried" ] || skip "each time the driver knew before it sent"
 	unsent=$(dmesg | grep -c "failed to send request")
 	# Sent back, but for the last one of those that had been sent back often enough.
 	expect nvme0n1 "events['requeued_by_driver'] == $unsent - events.get('error_path', 0) - events.get('error_transport', 0)" \
