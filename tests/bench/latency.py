@@ -18,7 +18,7 @@ import attrs
 import kept_cells
 
 UNTOUCHED, TUNE, GOAL = "untouched", "tune", "goal-latency"
-# Measured last: how far a p99 goes from one minute to another by itself.
+# Measured last, over connections made anew as tune's steps make them: which of two has more of a line goes by chance.
 AGAIN = "untouched-again"
 # Of what they waited before at most: fio tells a percentile to 1/64.  And what a goal of short requests may cost.
 MOST_P99, LEAST_STREAM = 1 + 1 / 64, 0.9

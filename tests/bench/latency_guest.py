@@ -15,12 +15,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from latency import AGAIN, UNTOUCHED
 from tune_guest import Moved, bytes_per_s, load, queue, tuned
 
 from fabtune.errors import ExitCode
 from fabtune.experiment.testbed import Testbed, fabtune
 from fabtune.host.run import launch
+from fabtune.host.sessions import live_sessions
 from fabtune.model import factors
+from fabtune.tune import reconnect
 
 # So long that the slowest hundredth of one at a time over 100 ms is several requests.
 _RAMP_S, _MEASURED_S = 10.0, 60.0
@@ -49,16 +52,25 @@ def _measured(stream: str, short: str, depth: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _connect_anew() -> None:
+    sessions = live_sessions()
+    reconnect.connect_anew(sessions, reconnect.longest_pause_s(sessions, {}), print, lambda _: None)
+
+
 def _way(testbed: Testbed, cell: dict[str, Any], way: str) -> dict[str, Any]:
     stream, short = testbed.fabric.login()
     told: dict[str, Any] = {}
     with ExitStack() as loads:
         loads.enter_context(load(stream, cell["op"]))
-        if way in _TOLD:
+        if way != UNTOUCHED:
             # It looks at what is there: the short requests, too.
             beside = launch(_short(short, cell["depth"], 100_000))
             try:
-                told = {"tune": tuned(testbed.path, stream, *_TOLD[way])}
+                if way == AGAIN:
+                    time.sleep(_RAMP_S)
+                    _connect_anew()
+                else:
+                    told = {"tune": tuned(testbed.path, stream, *_TOLD[way])}
             finally:
                 beside.terminate()
                 beside.wait()
