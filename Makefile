@@ -35,7 +35,7 @@ BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
 	beside-guests in-guests lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
-	uninstall-manual clean clean-bpf distclean
+	clean clean-bpf distclean
 
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
@@ -287,16 +287,15 @@ install: ## install the package, its data, manual pages, completion and the modu
 install-doc: ## install the documentation as HTML (needs pandoc)
 	$(PYTHON) Documentation/make_html.py $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
 
-uninstall: uninstall-manual
-uninstall-manual:
+uninstall: ## remove what install put there; refuses while DKMS has the module or an apply waits for its confirmation
+	@sh userspace/support/before-uninstall '$(DESTDIR)' '$(PREFIX)' '$(VERSION)'
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man[578]/fabtune*.[578] $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune \
 		$(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fabtune.fish
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
-
-uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(SOS)/fabtune.py $(patsubst userspace/systemd/%,$(DESTDIR)$(UNITS)/%,$(wildcard userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer)) \
 		$(patsubst userspace/systemd/%,$(DESTDIR)$(RULES)/%,$(wildcard userspace/systemd/*.rules))
-	rm -rf $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune-pull $(DESTDIR)/usr/src/fabstat-$(VERSION)
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune \
+		$(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune-pull
+	@[ -n '$(DESTDIR)' ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload || true
 
 clean: ## remove what was built in this tree
 	rm -rf $(OUT) build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis tests/unit/bin
