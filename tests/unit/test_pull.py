@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -237,6 +238,23 @@ def test_the_pod_runs_what_there_is(tmp_path: Path) -> None:
     verb_parser("apply").parse_args([profile, *words])
     items = {one["key"] for one in volumes["wanted"]["configMap"]["items"]}
     assert items == set(config["data"])
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 4, 5, 130, 137])
+def test_a_node_is_watched_and_an_update_goes_on_with_whatever_the_unit_takes_for_well(
+    tmp_path: Path, status: int
+) -> None:
+    """Kubernetes starts the first container again until it ends with 0, and no other before: the metrics' neither."""
+    _, daemons = yaml.safe_load_all((TOP / "userspace/container/daemonset.yaml").read_text())
+    (first,) = daemons["spec"]["template"]["spec"]["initContainers"]
+    program = tmp_path / "fabtune-pull"
+    program.write_text(f"#!/bin/sh\nexit {status}\n")
+    program.chmod(0o755)
+    words = [word.replace("/usr/bin/fabtune-pull", "fabtune-pull") for word in first["command"]]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    unit = (TOP / "userspace/systemd/fabtune-pull.service").read_text()
+    (accepted,) = re.findall("^SuccessExitStatus=(.*)$", unit, re.MULTILINE)
+    assert done.returncode == (0 if str(status) in ["0", *accepted.split()] else status)
 
 
 def test_what_was_taken_back_in_part_is_not_written_again(host: Host) -> None:
