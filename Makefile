@@ -35,7 +35,7 @@ BENCHES := bench-plan bench-module bench-wan bench-power bench-experiments bench
 .PHONY: help demo demo-runs demo-in-place figures check check-fast check-static check-unit compiled check-host check-vm check-lab \
 	check-kmod check-full check-ops check-harm check-model check-sanitizers fuzz bench $(BENCHES) lab-shell lab-debug-kernels \
 	beside-guests in-guests lab-image lab-uml-virtual deb devtools bpf bpf-if-possible deps-lab deps-ops deps-test install install-doc uninstall \
-	uninstall-manual clean clean-bpf distclean
+	clean clean-bpf distclean
 
 help: ## list the targets, one line each
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s%s\n", $$1, $$2 }' Makefile
@@ -259,19 +259,23 @@ deps-test:
 # Where zsh looks differs between distributions.
 ZSH_DIR ?= share/zsh/site-functions
 
+# What is installed is everybody's to read, whatever umask root has, made the clone with, or had at an earlier install.
 install: ## install the package, its data, manual pages, completion and the module's source (DKMS) under DESTDIR and PREFIX
 	install -d $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin $(DESTDIR)/usr/src/fabstat-$(VERSION)
 	cp -r --no-preserve=ownership userspace/fabtune userspace/experiments userspace/ansible tunables profiles $(DESTDIR)$(PREFIX)/lib/fabtune/
 	find $(DESTDIR)$(PREFIX)/lib/fabtune -name __pycache__ -prune -exec rm -r {} +
+	chmod -R u+rwX,go=rX $(DESTDIR)$(PREFIX)/lib/fabtune
 	install -m 755 userspace/bin/fabtune userspace/bin/fabtune-pull $(DESTDIR)$(PREFIX)/bin/
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/man/,man5 man7 man8)
 	$(PYTHON) userspace/manual/pages.py $(DESTDIR)$(PREFIX)/share/man
+	chmod 644 $(DESTDIR)$(PREFIX)/share/man/man[578]/fabtune*.[578]
 	install -D -m 644 userspace/completions/fabtune $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune
 	install -D -m 644 userspace/completions/_fabtune $(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune
 	install -D -m 644 userspace/completions/fabtune.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fabtune.fish
 	install -m 644 kmod/*.c kmod/*.h kmod/Makefile kmod/Kbuild kmod/dkms.conf $(DESTDIR)/usr/src/fabstat-$(VERSION)/
 	install -d $(DESTDIR)$(UNITS) $(DESTDIR)$(RULES) $(DESTDIR)$(PREFIX)/share/fabtune/monitoring
 	for unit in userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer; do \
-		sed 's#@PREFIX@#$(PREFIX)#' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/} || exit 1; \
+		sed 's#@PREFIX@#$(PREFIX)#' $$unit > $(DESTDIR)$(UNITS)/$${unit##*/} && chmod 644 $(DESTDIR)$(UNITS)/$${unit##*/} || exit 1; \
 	done
 	install -m 644 userspace/systemd/*.rules $(DESTDIR)$(RULES)/
 	install -m 644 userspace/monitoring/* $(DESTDIR)$(PREFIX)/share/fabtune/monitoring/
@@ -285,18 +289,19 @@ install: ## install the package, its data, manual pages, completion and the modu
 	@echo "Installed fabtune $(VERSION). The module: dkms add fabstat/$(VERSION) && dkms install fabstat/$(VERSION)"
 
 install-doc: ## install the documentation as HTML (needs pandoc)
+	install -d $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
 	$(PYTHON) Documentation/make_html.py $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
+	chmod -R u+rwX,go=rX $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
 
-uninstall: uninstall-manual
-uninstall-manual:
+uninstall: ## remove what install put there; refuses while DKMS has the module or an apply waits for its confirmation
+	@sh userspace/support/before-uninstall '$(DESTDIR)' '$(PREFIX)' '$(VERSION)'
 	rm -f $(DESTDIR)$(PREFIX)/share/man/man[578]/fabtune*.[578] $(DESTDIR)$(PREFIX)/share/bash-completion/completions/fabtune \
 		$(DESTDIR)$(PREFIX)/$(ZSH_DIR)/_fabtune $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fabtune.fish
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html
-
-uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(SOS)/fabtune.py $(patsubst userspace/systemd/%,$(DESTDIR)$(UNITS)/%,$(wildcard userspace/systemd/*.service userspace/systemd/*.socket userspace/systemd/*.timer)) \
 		$(patsubst userspace/systemd/%,$(DESTDIR)$(RULES)/%,$(wildcard userspace/systemd/*.rules))
-	rm -rf $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune-pull $(DESTDIR)/usr/src/fabstat-$(VERSION)
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/fabtune-doc/html $(DESTDIR)$(PREFIX)/share/fabtune $(DESTDIR)$(PREFIX)/lib/fabtune \
+		$(DESTDIR)$(PREFIX)/bin/fabtune $(DESTDIR)$(PREFIX)/bin/fabtune-pull
+	@[ -n '$(DESTDIR)' ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload || true
 
 clean: ## remove what was built in this tree
 	rm -rf $(OUT) build .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis tests/unit/bin

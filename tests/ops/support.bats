@@ -22,6 +22,7 @@ setup_file() {
 		password =
 		kept = "this, too"
 	EOT
+	echo 'password = "do-not-tell-7890"' > /etc/default/fabtune-guard
 	fabtune apply wan --role initiator --rtt 50ms --rate 1gbit --persist || [ $? -eq 4 ]
 	cp /fabtune/support/sos_fabtune.py /usr/lib/python3/dist-packages/sos/report/plugins/fabtune.py
 	cd /tmp
@@ -43,6 +44,7 @@ setup_file() {
 	! grep -r do-not-tell /tmp/report || false
 	# What was scrubbed is there, without its value.
 	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/fabtune/notes
+	grep -r 'password = "\*\*\*\*\*\*"' /tmp/report/*/etc/default/fabtune-guard
 	grep -r '"auth.password": "\*\*\*\*\*\*", "kept": "this"' /tmp/report/*/etc/fabtune/notes
 	grep -r 'kept = "this, too"' /tmp/report/*/etc/fabtune/notes
 	# It was there to be found.

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -92,6 +93,42 @@ def test_a_fabtune_that_is_killed_has_failed(tmp_path: Path, killed: str) -> Non
     where = {"FABTUNE_PROFILES": str(tmp_path / "etc/profiles"), "FABTUNE_STATE_DIR": str(tmp_path / "state")}
     done = subprocess.run([pull], env=os.environ | where, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and f"fabtune {killed}: killed by signal 9" in done.stderr
+
+
+def test_a_login_that_is_due_is_told_until_it_has_been(tmp_path: Path) -> None:
+    """verify's 4 was taken for well and forgotten: the first pull ended with 4, and every later one with 0."""
+    for place in ("bin", "etc/profiles"):
+        (tmp_path / place).mkdir(parents=True)
+    hosttree.put(tmp_path / "etc/pull", WORDS)
+    pull = shutil.copy(TOP / "userspace/bin/fabtune-pull", tmp_path / "bin")
+    program, due = tmp_path / "bin/fabtune", tmp_path / "due"
+    made = '{"transaction": "T1", "profile": "two", "roles": ["initiator"], "state": "in force"}'
+    program.write_text(f"""#!/bin/sh
+waits() {{ [ ! -e {due} ] || exit 4; exit 0; }}
+case "$1 $2" in
+"apply --again") ;;
+--version*) echo fabtune 0;;
+history*) [ -e {tmp_path}/applied ] && echo '[{made}]' || echo '[]';;
+verify*) echo '{{"drift": []}}'; waits;;
+apply*) touch {tmp_path}/applied {due}; echo '{made}'; [ ! -e {tmp_path}/logs-in ] || rm {due}; waits;;
+esac
+""")
+    program.chmod(0o755)
+    where = {"FABTUNE_PROFILES": str(tmp_path / "etc/profiles"), "FABTUNE_STATE_DIR": str(tmp_path / "state")}
+
+    def run() -> tuple[int, bool]:
+        done = subprocess.run([pull], env=os.environ | where, capture_output=True, text=True, check=False)
+        return done.returncode, "see `fabtune verify`" in done.stderr
+
+    # The first time apply itself names it.
+    assert [run() for _ in range(3)] == [(4, False), (4, True), (4, True)]
+    due.unlink()
+    assert run() == (0, False)
+    # A line that is another one now logs in.
+    due.touch()
+    (tmp_path / "logs-in").touch()
+    hosttree.put(tmp_path / "etc/pull", f"{WORDS} --allow-relogin")
+    assert run() == (0, False)
 
 
 def test_what_a_boot_has_undone_is_written_again(host: Host) -> None:
@@ -237,6 +274,23 @@ def test_the_pod_runs_what_there_is(tmp_path: Path) -> None:
     verb_parser("apply").parse_args([profile, *words])
     items = {one["key"] for one in volumes["wanted"]["configMap"]["items"]}
     assert items == set(config["data"])
+
+
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 4, 5, 130, 137])
+def test_a_node_is_watched_and_an_update_goes_on_with_whatever_the_unit_takes_for_well(
+    tmp_path: Path, status: int
+) -> None:
+    """Kubernetes starts the first container again until it ends with 0, and no other before: the metrics' neither."""
+    _, daemons = yaml.safe_load_all((TOP / "userspace/container/daemonset.yaml").read_text())
+    (first,) = daemons["spec"]["template"]["spec"]["initContainers"]
+    program = tmp_path / "fabtune-pull"
+    program.write_text(f"#!/bin/sh\nexit {status}\n")
+    program.chmod(0o755)
+    words = [word.replace("/usr/bin/fabtune-pull", "fabtune-pull") for word in first["command"]]
+    done = subprocess.run(words, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    unit = (TOP / "userspace/systemd/fabtune-pull.service").read_text()
+    (accepted,) = re.findall("^SuccessExitStatus=(.*)$", unit, re.MULTILINE)
+    assert done.returncode == (0 if str(status) in ["0", *accepted.split()] else status)
 
 
 def test_what_was_taken_back_in_part_is_not_written_again(host: Host) -> None:

@@ -26,20 +26,25 @@ class Fabtune(Plugin, IndependentPlugin):
 
     def setup(self):
         """Name what is collected; each command reads only."""
-        self.add_copy_spec(["/var/lib/fabtune/journal", "/etc/fabtune", "/run/fabtune/verify.json",
-                            "/run/fabtune/guard.json", "/etc/sysctl.d/90-fabtune.conf", "/etc/modprobe.d/fabtune.conf",
-                            "/etc/udev/rules.d/99-fabtune.rules", "/sys/module/fabstat/version"])  # fmt: skip
+        self.add_copy_spec(["/var/lib/fabtune/journal", "/var/lib/fabtune/pull.json", "/etc/fabtune",
+                            "/etc/default/fabtune-*", "/run/fabtune/verify.json", "/run/fabtune/guard.json",
+                            "/etc/sysctl.d/90-fabtune.conf", "/etc/modprobe.d/fabtune.conf",
+                            "/etc/udev/rules.d/99-fabtune.rules", "/etc/systemd/network/*-fabtune-*.link",
+                            "/etc/systemd/network/*.link.d/50-fabtune.conf",
+                            "/sys/module/fabstat/version"])  # fmt: skip
         self.add_cmd_output([
             "fabtune --version", "fabtune show --json", "fabtune lint", "fabtune history", "fabtune verify",
             "fabtune stat --json --all", "fabtune stuck --json", "fabtune export --textfile -",
         ])  # fmt: skip
         self.add_cmd_output("cat /sys/kernel/debug/fabstat/stats", suggest_filename="fabstat-stats")
+        # The last one is a pattern: each apply that waits for its confirmation has a unit of its own.
         self.add_journal(units=["fabtune-apply", "fabtune-apply-sessions", "fabtune-apply-late", "fabtune-verify",
-                                "fabtune-exporter", "fabtune-reader"])  # fmt: skip
+                                "fabtune-guard", "fabtune-pull", "fabtune-exporter", "fabtune-reader",
+                                "fabtune-unconfirmed*"])  # fmt: skip
 
     def postproc(self):
         """Take out what a record may hold, should any of the above ever quote one."""
         for secret, masked in _SECRETS:
-            for where in (r"/var/lib/fabtune/.*", r"/etc/fabtune/.*", r"/run/fabtune/.*"):
+            for where in (r"/var/lib/fabtune/.*", r"/etc/fabtune/.*", r"/etc/default/fabtune-.*", r"/run/fabtune/.*"):
                 self.do_path_regex_sub(where, secret, masked)
             self.do_cmd_output_sub("fabtune", secret, masked)
