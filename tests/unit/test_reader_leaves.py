@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A reader of stdout that leaves early (`| head`) changes nothing: no verb ends otherwise than with one that stays."""
+"""A reader of stdout that leaves early (`| head`) changes nothing: no verb ends otherwise than with one that stays.
+
+A full disk behind it is an error, and told as one.
+"""
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -94,3 +98,17 @@ def test_what_was_published_of_an_experiment_is_judged(nobody_reads: Callable[[]
     for as_json in (False, True):
         nobody_reads()
         experiment._show(shown, [JudgedExpectation("faster", False, "not so")], as_json)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["history", "nosuch"], ExitCode.USAGE), (["plann"], ExitCode.USAGE), (["profiles"], ExitCode.FAILED)],
+)
+def test_a_full_disk_behind_stdout_is_told_where_each_line_is_written_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: ExitCode
+) -> None:
+    """With PYTHONUNBUFFERED the document about an error ended in a traceback of its own."""
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
+        assert main([*words, "--json"]) == code
+    assert capsys.readouterr().err.startswith("fabtune: ")

@@ -12,6 +12,7 @@ from fabtune.autotune.goal import Goal
 from fabtune.autotune.path_found import path_found
 from fabtune.autotune.step import ClimbAsked
 from fabtune.cli import console, output, table
+from fabtune.cli.published import renewed
 from fabtune.errors import ExitCode, InputError
 from fabtune.measure import measurement, own_load
 from fabtune.measure.measurement import Measurement
@@ -57,17 +58,18 @@ def run_tune(args: argparse.Namespace) -> int:
         not args.unfair,
     )
     whole = list[Climb]()
-    try:
-        with trial.alone(), own_load.loaded(load) if load else contextlib.nullcontext():
-            found = climb(asked, console.say, whole.append)
-            # The load may yet be found dead at its end: what was tuned under it stands all the same.
-            whole.append(found)
-    except BaseException as error:
-        # A document is to be one, so that the error stands in it.
-        for one in whole:
-            _tell(one, functools.partial(console.show_beside, error), as_json=args.json)
-        raise
-    _tell(found, table.print_json, as_json=args.json)
+    with renewed():
+        try:
+            with trial.alone(), own_load.loaded(load) if load else contextlib.nullcontext():
+                found = climb(asked, console.say, whole.append)
+                # The load may yet be found dead at its end: what was tuned under it stands all the same.
+                whole.append(found)
+        except BaseException as error:
+            # A document is to be one, so that the error stands in it.
+            for one in whole:
+                _tell(one, functools.partial(console.show_beside, error), as_json=args.json)
+            raise
+        _tell(found, table.print_json, as_json=args.json)
     return found.exit_code
 
 

@@ -2,6 +2,7 @@
 """The ``fabtune`` command: finds the verb, imports only its module, maps errors to exit codes."""
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
@@ -160,7 +161,7 @@ def _failed(raised: BaseException, message: str, code: ExitCode, argv: Sequence[
     if as_json:
         verb = argv[0] if argv and argv[0] in VERBS else None
         error = {"kind": code.name.lower(), "exit_code": int(code), "verb": verb, "message": message}
-        # One line: it may follow others of a stream (`stat --watch`).
-        with console.reader_may_leave():
+        # One line: it may follow others of a stream (`stat --watch`).  Where nothing can be written stderr has said it.
+        with contextlib.suppress(OSError):
             print(json.dumps({**console.shown_beside(raised), "error": error}))
     return code

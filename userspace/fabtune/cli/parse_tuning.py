@@ -219,7 +219,9 @@ def _verify(parser: argparse.ArgumentParser) -> None:
     _add_path(parser)
     _add_part(parser)
     parser.add_argument(
-        "--publish", action="store_true", help="also leave the outcome in /run/fabtune, for `fabtune export`"
+        "--publish",
+        action="store_true",
+        help="also leave the outcome in /run/fabtune, for `fabtune export`; of all that was applied, not of a part",
     )
 
 

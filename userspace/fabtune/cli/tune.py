@@ -4,7 +4,6 @@
 import argparse
 import contextlib
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import console, output
 from fabtune.cli.arguments import first_given
+from fabtune.cli.published import renewed
 from fabtune.errors import ExitCode, InputError
 from fabtune.facts.collect import Facts
 from fabtune.model import units
@@ -43,6 +43,8 @@ _NOT_AGAIN = (*_IN_A_PLAN, "--plan", "--persist", *_LEAVE, "--dry-run", "--confi
 _NOT_UNCONFIRMED = ("PROFILE", "--transaction", "--role", "--netns", "--force", *_LEAVE, "--dry-run")
 # What sessions make of it nobody knows before.
 _NOT_DRY = ("--reconnect", "--allow-relogin")
+# What makes a look one at a part of what was applied, or at more.
+_OF_A_PART = ("PROFILE", "--role", "--netns")
 # What a plan is made from beside its profile.
 _OF_A_PLAN = ("--rtt", "--rate", "--set", "--scope", "--only", "--estimated")
 # How long `plan --from why` looks.
@@ -148,18 +150,19 @@ def run_apply(args: argparse.Namespace) -> int:
         # What was agreed to is written, or nothing: the host may change while somebody reads.
         if isinstance(wanted, Request):
             wanted = saved_plan.of(plan, facts, shipped_catalog())
-    plan, result = carry_out(
-        wanted,
-        persist=args.persist,
-        leave=Leave(args.reconnect, args.allow_relogin, args.end_sessions),
-        confirm_within_s=args.confirm_within,
-        note=args.note,
-        progress=console.say,
-    )
-    if args.confirm_within is not None and result.transaction:
-        console.say(f"all of this goes back in {args.confirm_within:g} s unless you type: fabtune confirm")
-    with console.reader_may_leave():
-        output.show_result(plan, result, as_json=args.json)
+    with renewed():
+        plan, result = carry_out(
+            wanted,
+            persist=args.persist,
+            leave=Leave(args.reconnect, args.allow_relogin, args.end_sessions),
+            confirm_within_s=args.confirm_within,
+            note=args.note,
+            progress=console.say,
+        )
+        if args.confirm_within is not None and result.transaction:
+            console.say(f"all of this goes back in {args.confirm_within:g} s unless you type: fabtune confirm")
+        with console.reader_may_leave():
+            output.show_result(plan, result, as_json=args.json)
     return result.exit_code
 
 
@@ -169,9 +172,10 @@ def _run_again(args: argparse.Namespace) -> int:
 
     if option := first_given(args, *_NOT_AGAIN):
         raise InputError(f"apply: --again writes what the journal has in force; it cannot be combined with {option}")
-    found = again.write_again(console.say)
-    with console.reader_may_leave():
-        output.show_again(found, as_json=args.json)
+    with renewed():
+        found = again.write_again(console.say)
+        with console.reader_may_leave():
+            output.show_again(found, as_json=args.json)
     return found.exit_code
 
 
@@ -241,21 +245,24 @@ def _in_words(plan: Plan, args: argparse.Namespace) -> str:
 
 def run_verify(args: argparse.Namespace) -> int:
     """Compare the host with the journal (and a profile's plan); exit 3 on drift, 4 where a re-login is due."""
+    from fabtune.export import verified
     from fabtune.tune.verify import verify
 
     option = "" if args.profile else first_given(args, *_OF_A_PLAN)
     if option:
         raise InputError(f"verify: {option} is for a profile's plan: give a PROFILE with it")
+    part = first_given(args, *_OF_A_PART)
+    if part and args.publish:
+        raise InputError(f"verify: --publish tells of all that was applied; it cannot be combined with {part}")
     check_namespace(args.netns)
     plan = plan_for(_asked(args))[0] if args.profile else None
-    roles = roles_of(args.role)
-    drifts = verify(plan, roles, args.netns)
+    drifts = verify(plan, roles_of(args.role), args.netns)
     if args.publish:
-        from fabtune.export import kept, verified
-
-        kept.save(verified.of_drifts(drifts, time.time()))
+        verified.publish(drifts)
     with console.reader_may_leave():
         output.show_drift(drifts, as_json=args.json)
+    if not part and not args.publish:
+        verified.renew(console.say, lambda: drifts)
     if any(drift.drifted for drift in drifts):
         return ExitCode.DRIFT
     return ExitCode.NEEDS_ACTION if any(drift.due for drift in drifts) else ExitCode.DONE
@@ -272,21 +279,23 @@ def run_revert(args: argparse.Namespace) -> int:
             raise InputError(
                 f"revert: --unconfirmed takes back what nobody confirmed; it cannot be combined with {option}"
             )
-        return (watcher.at_boot if args.unconfirmed == "once" else watcher.watch)(console.say)
+        with renewed():
+            return (watcher.at_boot if args.unconfirmed == "once" else watcher.watch)(console.say)
     if args.dry_run:
         return _show_would_revert(args)
     check_namespace(args.netns)
-    report = undo(
-        args.profile,
-        args.transaction,
-        args.role,
-        args.netns,
-        args.force,
-        Leave(args.reconnect, args.allow_relogin, args.end_sessions),
-        console.say,
-    )
-    with console.reader_may_leave():
-        revert_output.show_revert(report, as_json=args.json)
+    with renewed():
+        report = undo(
+            args.profile,
+            args.transaction,
+            args.role,
+            args.netns,
+            args.force,
+            Leave(args.reconnect, args.allow_relogin, args.end_sessions),
+            console.say,
+        )
+        with console.reader_may_leave():
+            revert_output.show_revert(report, as_json=args.json)
     return report.exit_code
 
 
@@ -309,9 +318,10 @@ def run_confirm(args: argparse.Namespace) -> int:
     """Keep what `apply --confirm-within` wrote."""
     from fabtune.tune import confirm
 
-    found = confirm.accept(console.say, () if args.transaction is None else (args.transaction,))
-    with console.reader_may_leave():
-        output.show_confirmed(found, as_json=args.json)
+    with renewed():
+        found = confirm.accept(console.say, () if args.transaction is None else (args.transaction,))
+        with console.reader_may_leave():
+            output.show_confirmed(found, as_json=args.json)
     return ExitCode.DONE
 
 

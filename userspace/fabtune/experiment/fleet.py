@@ -140,8 +140,7 @@ def _check_untouched(inventory: Inventory) -> None:
 
     A run would be measured with it, whatever profile it names.
     """
-    with tempfile.TemporaryDirectory(prefix="fabtune-fleet-") as scratch:
-        _play("untouched", inventory, {}, Path(scratch))
+    _play("untouched", inventory, {}, None)
 
 
 def expected_s(run: Run) -> float:
@@ -309,7 +308,7 @@ def play_why(inventory: Inventory, seconds: float, directory: Path) -> None:
     """
     at_unix_s = time.time() + _REACH_S + _REACH_HOST_S * _at_once(inventory)
     variables = {"seconds": f"{seconds:g}", "at_unix_s": f"{at_unix_s:.1f}", "results": str(directory)}
-    _play("why", inventory, variables, directory)
+    _play("why", inventory, variables, None)
 
 
 def _at_once(inventory: Inventory) -> int:
@@ -335,14 +334,14 @@ def _forks_are_said() -> bool:
     return config.has_option("defaults", "forks")
 
 
-def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path) -> None:
-    """Run one playbook of the collection, its output added to ``ansible.log``.
+def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directory: Path | None) -> None:
+    """Run one playbook of the collection; its output is added to ``ansible.log`` in `directory`, or is not kept.
 
-    Raises FabtuneError naming each host that failed and why.
+    Raises FabtuneError naming each host that failed and why, and the log that is kept.
     """
     program = require("ansible-playbook", "ansible-core")
-    log = directory / "ansible.log"
     with tempfile.TemporaryDirectory(prefix="fabtune-fleet-") as scratch:
+        log = (directory or Path(scratch)) / "ansible.log"
         extra, failed = Path(scratch) / "variables.json", Path(scratch) / "failures"
         extra.write_text(json.dumps(variables))
         failed.touch()
@@ -361,11 +360,11 @@ def _play(name: str, inventory: Inventory, variables: Mapping[str, Any], directo
         with log.open("ab") as sink:
             status = _to_its_end(command, environment, sink)
         found = [json.loads(line) for line in failed.read_text().splitlines()]
+        said = tail(log.read_text(errors="replace")) if status else ""
     if found:
-        raise FabtuneError("; ".join(_said(one) for one in found) + f" ({log} has it all)")
+        raise FabtuneError("; ".join(_said(one) for one in found) + (f" ({log} has it all)" if directory else ""))
     if status != 0:
-        said = tail(log.read_text(errors="replace"))
-        raise FabtuneError(f"ansible-playbook {name}: exit {status} ({log})\n{said}")
+        raise FabtuneError(f"ansible-playbook {name}: exit {status}{f' ({log})' if directory else ''}\n{said}")
 
 
 def _said(failure: Mapping[str, Any]) -> str:

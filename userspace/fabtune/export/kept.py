@@ -35,6 +35,12 @@ def save(document: Document) -> None:
     files.keep(path, (json.dumps(attrs.asdict(document)) + "\n").encode(), 0o644, over=True)
 
 
+def renewable(kind: type[Document]) -> bool:
+    """Tell whether something was saved that we may write anew."""
+    directory = runtime_dir()
+    return os.access(directory, os.W_OK | os.X_OK) and (directory / kind.FILE).exists()
+
+
 def unpublish(kind: type[Document]) -> None:
     """Remove what was saved: nobody stands for it any more.  Raises OSError."""
     (runtime_dir() / kind.FILE).unlink(missing_ok=True)

@@ -123,7 +123,7 @@ class Guard:
         outcome = Guarded.of(time.time(), self.heal, self._healed, self._changes, self._watched())
         kept.save(outcome)
         if self._new is not None:
-            kept.save(verified.of_drifts(self._new, time.time()))
+            verified.publish(self._new)
             self._new = None
 
     def _planned(self) -> list[Transaction]:
