@@ -163,6 +163,15 @@ def test_one_that_is_being_written_there_is_taken_back(there: There) -> None:
     assert there.states == ["taken back"] and there.value == "0"
 
 
+def test_what_a_tune_tries_there_is_a_step_in_the_journal_there_too(there: There) -> None:
+    """That host's guard took it for an apply for all of its initiators."""
+    far = FarEnd(HOST)
+    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
+    far.confirm(AwayTarget(far).write(plan, 60, (), lambda text: None).transaction)
+    (journal,) = (there.root / "var/lib/fabtune/journal").glob("*.jsonl")
+    assert json.loads(journal.read_text().splitlines()[0])["on_trial"] is True and there.states == ["in force"]
+
+
 def test_what_was_refused_there_was_not_written(there: There) -> None:
     """Connections were made anew for it, and the table of steps had it."""
     far = FarEnd(HOST)
