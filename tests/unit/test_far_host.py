@@ -101,6 +101,22 @@ def test_a_step_of_another_initiator_is_left_alone(there: There) -> None:
     assert there.states == ["in force"]
 
 
+def test_a_step_of_another_initiator_is_waited_for_until_it_is_decided(
+    there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_end, "_ASKED_EVERY_S", 0.0)
+    ours, theirs, said = FarEnd(HOST), FarEnd(HOST), list[str]()
+    name = step(theirs, there)
+
+    def decided(text: str) -> None:
+        said.append(text)
+        assert ours.others() == {name: "unconfirmed"} and theirs.others() == {}
+        theirs.confirm(name)
+
+    ours.wait_for_others(decided)
+    assert len(said) == 1 and f"{name} (from " in said[0] and ours.others() == {name: "in force"}
+
+
 def test_what_is_written_there_by_somebody_else_meanwhile_is_not_confirmed_for_him(there: There) -> None:
     far = FarEnd(HOST)
     name = step(far, there)
