@@ -101,6 +101,22 @@ def test_a_step_of_another_initiator_is_left_alone(there: There) -> None:
     assert there.states == ["in force"]
 
 
+def test_a_step_of_another_initiator_is_waited_for_until_it_is_decided(
+    there: There, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far_end, "_ASKED_EVERY_S", 0.0)
+    ours, theirs, said = FarEnd(HOST), FarEnd(HOST), list[str]()
+    name = step(theirs, there)
+
+    def decided(text: str) -> None:
+        said.append(text)
+        assert ours.others() == {name: "unconfirmed"} and theirs.others() == {}
+        theirs.confirm(name)
+
+    ours.wait_for_others(decided)
+    assert len(said) == 1 and f"{name} (from " in said[0] and ours.others() == {name: "in force"}
+
+
 def test_what_is_written_there_by_somebody_else_meanwhile_is_not_confirmed_for_him(there: There) -> None:
     far = FarEnd(HOST)
     name = step(far, there)
@@ -161,6 +177,15 @@ def test_one_that_is_being_written_there_is_taken_back(there: There) -> None:
     assert there.states == ["interrupted"] and there.value == "1"
     assert far.given_back("", 60, perhaps_kept=False) == ""
     assert there.states == ["taken back"] and there.value == "0"
+
+
+def test_what_a_tune_tries_there_is_a_step_in_the_journal_there_too(there: There) -> None:
+    """That host's guard took it for an apply for all of its initiators."""
+    far = FarEnd(HOST)
+    plan = far.plan(str(there.profile), _ONLY, _PATH, (), estimated=False)
+    far.confirm(AwayTarget(far).write(plan, 60, (), lambda text: None).transaction)
+    (journal,) = (there.root / "var/lib/fabtune/journal").glob("*.jsonl")
+    assert json.loads(journal.read_text().splitlines()[0])["on_trial"] is True and there.states == ["in force"]
 
 
 def test_what_was_refused_there_was_not_written(there: There) -> None:

@@ -46,7 +46,9 @@ def in_force(
     rtt_ms: float, netns: str = "", rate_bit_per_s: float | None = None, profile: str = "wan"
 ) -> SimpleNamespace:
     """A transaction of `profile`, planned for such a path."""
-    header = SimpleNamespace(rtt_ms=rtt_ms, netns=netns, roles=("initiator",), rate_bit_per_s=rate_bit_per_s)
+    header = SimpleNamespace(
+        rtt_ms=rtt_ms, netns=netns, roles=("initiator",), rate_bit_per_s=rate_bit_per_s, on_trial=False, ends=()
+    )
     return SimpleNamespace(name=f"{rtt_ms} {netns}", profile=profile, state=IN_FORCE, header=header, open_steps=())
 
 

@@ -8,7 +8,7 @@ import attrs
 from fabtune.autotune.at_target import AtTarget, left_at_target
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness
-from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth
+from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth, on_quiet_ground
 from fabtune.autotune.goal import Aim, Goal, beside_a_stream
 from fabtune.autotune.learnt import OVERFLOW, KnownLine, Learnt
 from fabtune.autotune.made import take_back_commands
@@ -23,7 +23,7 @@ from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
 from fabtune.tune import owed
-from fabtune.tune.far_end import FarEnd
+from fabtune.tune.far_end import FarEnd, RefusedThereError
 from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
@@ -121,10 +121,12 @@ def climb(
     """
     if asked.goal is not Goal.THROUGHPUT:
         check_histograms()
-    if asked.target_host:
-        FarEnd(asked.target_host).check()
+    far = FarEnd(asked.target_host) if asked.target_host else None
+    if far:
+        far.check()
+        far.wait_for_others(progress)
     brought = bring_owed(progress)
-    witness = Witness()
+    witness = Witness(far)
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()
     now = first_look(asked, learnt, progress)
@@ -158,13 +160,20 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
     # faster, perhaps by chance.
     learnt, once_more, anew = found.learnt, set[tuple[str, ...]](), NewConnections(progress)
     while not found.ended:
+        now = found.last = on_quiet_ground(asked, learnt, found.witness, now, progress)
+        found.first = found.first if found.steps else now
         progress(now.verdict)
         step = TuningStep.next(asked, found.aim, now, learnt, progress, found.witness, anew)
         found.not_tried = anew.not_tried
+        if not step and found.witness.changed_there():
+            # What others try there by now may be why.
+            continue
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
-            climbed, after = step.take()
+            if (taken := _taken(step)) is None:
+                continue
+            climbed, after = taken
             found.steps.append(climbed)
             progress(f"step {len(found.steps)} {_told(climbed, found.undecided(climbed))}")
             if other := climbed.disturbance:
@@ -186,6 +195,16 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
         else:
             found.at_target = left_at_target(asked, now, learnt)
             found.ended = found.why_no_more
+
+
+def _taken(step: TuningStep) -> tuple[Climbed, View] | None:
+    """Take a step; None where others came before it at the target's host since it was planned."""
+    try:
+        return step.take()
+    except RefusedThereError:
+        if not step.witness.changed_there():
+            raise
+        return None
 
 
 def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> None:

@@ -8,6 +8,7 @@ import attrs
 from fabtune.autotune.view import View
 from fabtune.model.judgement import PRACTICAL
 from fabtune.tune import journal
+from fabtune.tune.far_end import FarEnd
 from fabtune.tune.verify import no_longer_held
 
 
@@ -46,13 +47,30 @@ def _journalled() -> dict[str, int]:
 
 @attrs.define
 class Witness:
-    """What this host's journal had before a look, by transaction: how many values each had not taken back."""
+    """What this host's journal had before a look, by transaction: how many values each had not taken back.
 
+    And where the target is another host, the state of what others had written there.
+    """
+
+    far: FarEnd | None = None
     _known: dict[str, int] = attrs.field(init=False, factory=_journalled)
+    _there: dict[str, str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._there = self._others()
+
+    def _others(self) -> dict[str, str]:
+        return self.far.others() if self.far else {}
 
     def renew(self) -> None:
         """Take what is there now for what was there before the look that follows."""
-        self._known = _journalled()
+        self._known, self._there = _journalled(), self._others()
+
+    def changed_there(self) -> str:
+        """Return what others have written or decided at the target's host since then, '' for nothing."""
+        now = self._others()
+        changed = [name for name in {**self._there, **now} if now.get(name) != self._there.get(name)]
+        return f"{self.far.host}: transaction {changed[0]}" if self.far and changed else ""
 
     def note(self, names: Iterable[str]) -> None:
         """Note what a step did itself, by its transactions."""
@@ -70,4 +88,6 @@ class Witness:
             note = f": {value.note}" if value.note else ""
             why = f"{value.tunable} of {value.device} {is_now}, and the step wrote {value.expected}{note}"
             return Disturbance(why, others=True)
+        if changed := self.changed_there():
+            return Disturbance(f"{changed} was written, kept or taken back there meanwhile", others=True)
         return None

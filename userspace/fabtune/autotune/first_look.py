@@ -4,13 +4,15 @@
 import time
 from collections.abc import Callable
 
-from fabtune.autotune.disturbed import other_disks
+from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
+from fabtune.errors import FabtuneError
 from fabtune.host.sessions import Connections, live_sessions
 from fabtune.host.sockets import established
 from fabtune.tune import reconnect
+from fabtune.tune.far_end import OTHERS_WAIT_S
 
 # A target that gets a write's data too late ends the connection, again and again perhaps.
 _MOST_LOOKS = 3
@@ -31,6 +33,28 @@ def first_look(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None
     if not now.sawtooth:
         return now
     return joined(now, _again(asked, learnt, progress))
+
+
+def on_quiet_ground(
+    asked: ClimbAsked, learnt: Learnt, witness: Witness, now: View, progress: Callable[[str], None]
+) -> View:
+    """Return what the next step is judged against when no step of others is under way at the target's host.
+
+    That is `now`, or a new look where they have changed something there since.  Raises as `first_look`, and
+    FabtuneError where they go on for too long.
+    """
+    if witness.far is None:
+        return now
+    deadline_s = time.monotonic() + OTHERS_WAIT_S
+    while True:
+        witness.far.wait_for_others(progress)
+        if not (changed := witness.changed_there()):
+            return now
+        if time.monotonic() > deadline_s:
+            raise FabtuneError(f"{changed}: others go on tuning that host: tune again when they are through")
+        progress(f"{changed} was written, kept or taken back there since the last look")
+        witness.renew()
+        now = first_look(asked, learnt, progress)
 
 
 def of_several_sawteeth(asked: ClimbAsked, learnt: Learnt, now: View, progress: Callable[[str], None]) -> View:

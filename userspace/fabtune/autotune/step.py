@@ -143,7 +143,7 @@ class TuningStep:
         initiator, target = ROLES
         asked, found = self.asked, list[TunedEnd]()
         if asked.target_host:
-            self._far = self._far or FarEnd(asked.target_host)
+            self._far = self._far or self.witness.far or FarEnd(asked.target_host)
             found.append(AwayTarget(self._far))
         elif asked.target_netns is not None:
             found.append(NearEnd(target, asked.target_netns))
@@ -366,13 +366,14 @@ class TuningStep:
 
         No signal ends that midway.  Return what is left to be said of what is not back.
         """
-        names, self.made = self.made, []
-        if names or self.made_away is not None:
+        names, self.made, away = self.made, [], self.made_away is not None
+        if names or away:
             self.progress("taking the step back")
         with signals.held_back():
             left = [self._take_back_away()]
             back = taken_back.here(names, self.progress)
-            due = self.pause_s or back.due or (self._far and self._far.owes_logins)
+            # What an earlier step left is none of this one's.
+            due = self.pause_s or back.due or (away and self._far and self._far.owes_logins)
             if due and not back.connected:
                 try:
                     self._connect_anew()

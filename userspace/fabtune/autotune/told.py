@@ -10,7 +10,7 @@ from fabtune.host.sockets import TcpSocket
 from fabtune.model.one_path import alike
 from fabtune.model.path import TOO_MUCH
 from fabtune.tune import journal
-from fabtune.tune.planned_paths import longest_of, planned_for
+from fabtune.tune.planned_paths import lifted_by, longest_of, planned_for
 from fabtune.tune.transaction import Transaction
 from fabtune.why.limiters.line import OURS
 
@@ -31,10 +31,11 @@ def _seen_here() -> tuple[list[Transaction], list[TcpSocket], list[Nic]]:
 def rtt_doubts() -> list[str]:
     """Return a sentence on each profile in force that was planned for a round trip which is not its longest here."""
     planned, sockets, _ = _seen_here()
-    known = [(one.profile, one.header.rtt_ms) for one in planned if one.header.rtt_ms is not None]
+    known = [(one.profile, one.header.rtt_ms, lifted_by(one)) for one in planned if one.header.rtt_ms is not None]
     told = []
-    for at, (name, told_ms) in enumerate(known):
-        seen_ms = longest_of(sockets, told_ms, [one for other, (_, one) in enumerate(known) if other != at])
+    for at, (name, told_ms, lifted) in enumerate(known):
+        others_ms = [one for other, (_, one, _) in enumerate(known) if other != at]
+        seen_ms = longest_of(sockets, told_ms, others_ms, lifted)
         if seen_ms is not None and not alike(told_ms, seen_ms):
             has = f"and the connections have {seen_ms:.1f} ms"
             told.append(f"profile '{name}' was planned for a round trip of {told_ms:g} ms, {has}")

@@ -176,7 +176,7 @@ class AwayTarget:
 
     def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
         """Write it.  Raises FabtuneError."""
-        return Wrote(*self.far.apply(plan, limit_s))
+        return Wrote(*self.far.apply(replace(plan, on_trial=True), limit_s))
 
 
 def _path(wanted: Lifting) -> tuple[str | None, str | None]:

@@ -194,10 +194,11 @@ def _planned(netns: str) -> "list[ToldPath]":
     """Return the path of each profile in force in `netns`; nothing where the journal may not be read."""
     from fabtune.lint.rule import ToldPath
     from fabtune.tune import journal
-    from fabtune.tune.planned_paths import planned_for
+    from fabtune.tune.planned_paths import lifted_by, planned_for
 
     with contextlib.suppress(FabtuneError):
-        headers = [one.header for one in planned_for(journal.transactions()) if one.header.netns == netns]
+        found = planned_for(journal.transactions())
+        headers = [(one.header, lifted_by(one)) for one in found if one.header.netns == netns]
         return [
             ToldPath(
                 f"profile '{one.profile}' in force",
@@ -205,8 +206,9 @@ def _planned(netns: str) -> "list[ToldPath]":
                 one.rate_bit_per_s,
                 one.io_bytes,
                 by_nic=one.rate_by_nic,
+                lifted=lifted,
             )  # fmt: skip
-            for one in headers
+            for one, lifted in headers
             if one.rtt_ms is not None
         ]
     return []

@@ -33,7 +33,7 @@ from fabtune.model.listing import first_of
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.plan import Row
-from fabtune.tune.planned_paths import planned_for
+from fabtune.tune.planned_paths import lifted_by, planned_for
 from fabtune.tune.verify import Drift, verify
 
 # Values are compared so often, and at once when sessions have come or gone; none is told of oftener.
@@ -263,6 +263,7 @@ class Guard:
         if not followed:
             path.root = applied.root
             path.rate.begin_anew()
+        path.lifted = lifted_by(applied)
         return path
 
     def _judged(self, applied: Transaction, path: SeenPath, progress: Callable[[str], None]) -> Iterator[Told]:

@@ -11,7 +11,7 @@ from fabtune.guard.least import Least
 from fabtune.guard.rate import FULL, LOAD_BYTES_PER_S, AtPace, Carried
 from fabtune.guard.round_trip import RoundTrip, has_moved, is_longer
 from fabtune.host.sockets import TcpSocket
-from fabtune.tune.planned_paths import Ends, at_distance, but_others
+from fabtune.tune.planned_paths import Ends, at_distance, but_others, ends_of
 
 # Both ends of a connection.
 _Ends = tuple[str, int, str, int]
@@ -34,6 +34,8 @@ class SeenPath:
     gone_ms: dict[tuple[str, str], float] = attrs.field(factory=dict)
     # Between which addresses connections have had the planned one.
     own: set[Ends] = attrs.field(factory=set)
+    # Those that a step lifted for which it was planned: by no other connection it can be judged.
+    lifted: frozenset[Ends] = frozenset()
     # When its connections were looked at last, and the bytes of each that were acknowledged and received by then.
     looked_at_s: float = 0.0
     flow: dict[_Ends, tuple[int, int]] = attrs.field(factory=dict)
@@ -94,7 +96,9 @@ class SeenPath:
 
     def mine(self, found: Sequence[TcpSocket], others: Sequence["SeenPath"]) -> list[TcpSocket]:
         """Return the connections by which this path can be judged: not those that `others` are known to be theirs."""
-        return but_others(found, self.own, [(one.planned_ms, one.own) for one in others])
+        if self.lifted:
+            return [one for one in found if ends_of(one) in self.lifted]
+        return but_others(found, self.own, [(one.planned_ms, one.lifted or one.own) for one in others])
 
     def look(self, found: Sequence[TcpSocket], rate_bit_per_s: float | None, kept_s: float = math.inf) -> None:
         """See the round trips of the connections that are there.

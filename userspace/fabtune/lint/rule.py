@@ -69,6 +69,8 @@ class ToldPath:
     in_force: bool = True
     # Whether the rate is the fastest NIC's, as nobody told one.
     by_nic: bool = False
+    # The ends of the connections that it is for, where it is for these alone.
+    lifted: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@
 from collections.abc import Callable, Collection
 
 from fabtune.facts.collect import this_host
-from fabtune.tune import armed, confirm, journal, memory, owed, signals, unfelt
+from fabtune.tune import armed, confirm, journal, memory, owed, planned_paths, signals, unfelt
 from fabtune.tune.apply import Result, apply
+from fabtune.tune.lines import EndsField
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import Plan, narrowed
 from fabtune.tune.request import Request, keep_at_boot, plan_as_of_now, portals_elsewhere
@@ -36,7 +37,12 @@ def carry_out(
         # What a power cut left of an apply that came to nothing.
         armed.disarm(progress)
         plan, facts = plan_as_of_now(wanted)
-        plan.note, plan.on_trial = note, on_trial
+        plan.note = note
+        # Who made the plan elsewhere looks whether it helps only where it goes back unless he says so.
+        plan.on_trial = on_trial or (plan.on_trial and confirm_within_s is not None)
+        if plan.on_trial and plan.path:
+            ends = sorted(planned_paths.at_distance(facts.sockets, plan.path.rtt_s * 1e3))
+            plan.ends = tuple(EndsField(*one) for one in ends)
         memory.check_memory(plan, facts)
         for remark in portals_elsewhere(plan, facts):
             progress(remark)

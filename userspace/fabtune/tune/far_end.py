@@ -2,13 +2,16 @@
 """The target's end on another host, tuned by the fabtune there, through ssh: its own journal, and its own switch.
 
 A plan is made there, judged here, and written there as it was read, unless that host has changed meanwhile.  Others may
-tune that host, too: each apply from here carries a mark, and nothing else is confirmed or taken back.
+tune that host, too: each apply from here carries a mark, nothing else is confirmed or taken back, and what others have
+not decided yet is waited for.
 """
 
 import os
 import secrets
 import shlex
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 
 import attrs
@@ -32,6 +35,12 @@ _APPLIED = (ExitCode.DONE, ExitCode.NEEDS_ACTION)
 _UNCONFIRMED, _TAKEN_BACK, _INTERRUPTED = "unconfirmed", "taken back", "interrupted"
 # What plans and writes may take: gigabytes of swap and a full path under it included.
 _LONGEST_S = 120.0
+# So long, about as long as a step may take, what others have not decided is waited for, and asked for so often.
+OTHERS_WAIT_S, _ASKED_EVERY_S = 600.0, 5.0
+
+
+class RefusedThereError(FabtuneError):
+    """The fabtune there did not write what it was asked to: nothing of it stays."""
 
 
 class _LostError(FabtuneError):
@@ -70,6 +79,11 @@ class _Past:
     state: str
     note: str = ""
 
+    @property
+    def named(self) -> str:
+        """What it is called, and whoever asked for it."""
+        return f"{self.transaction} ({self.note})" if self.note else self.transaction
+
 
 @attrs.frozen
 class _History:
@@ -92,17 +106,36 @@ class FarEnd:
         self._lost = False
 
     def check(self) -> None:
-        """Raise FabtuneError where the host is not reached, has no fabtune or another one, or waits for a word."""
+        """Raise FabtuneError where the host is not reached, has no fabtune or another one."""
         found = self._ask(["--version"]).split()[-1:]
         if found != [__version__]:
             raise FabtuneError(
                 f"{self.host}: found fabtune {' '.join(found)}, expected {__version__} as here; nothing was changed"
             )
-        if waiting := [one.transaction for one in self._past() if one.state == _UNCONFIRMED]:
-            raise FabtuneError(
-                f"{self.host}: transaction {waiting[0]} waits to be confirmed there: `fabtune confirm` keeps it, "
-                "`fabtune revert` takes it back; nothing was changed"
-            )
+
+    def wait_for_others(self, progress: Callable[[str], None]) -> None:
+        """Wait until nothing there waits to be confirmed; who is waited for is said, and at most how long.
+
+        Raises FabtuneError where that takes too long; Ctrl-C ends it at once.
+        """
+        deadline_s, told = time.monotonic() + OTHERS_WAIT_S, ""
+        while waiting := [one.named for one in self._past(at_once=True) if one.state == _UNCONFIRMED]:
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0:
+                raise FabtuneError(
+                    f"{self.host}: transaction {waiting[0]} waits to be confirmed there, after {OTHERS_WAIT_S:g} s "
+                    "still: whoever wrote it decides, or it goes back when its time is up; then tune again"
+                )
+            if waiting[0] != told:
+                told = waiting[0]
+                progress(
+                    f"{self.host}: transaction {told} waits to be confirmed there: waiting, {left_s:.0f} s at most ..."
+                )
+            time.sleep(_ASKED_EVERY_S)
+
+    def others(self) -> dict[str, str]:
+        """Return the state of each transaction there that is not of this end.  Raises FabtuneError."""
+        return {one.transaction: one.state for one in self._past() if one.note != self._mark}
 
     def plan(
         self, profile: str, only: Collection[str], path: Sequence[str], settings: Sequence[str], estimated: bool
@@ -119,7 +152,8 @@ class FarEnd:
     def apply(self, plan: SavedPlan, within_s: float) -> tuple[str, list[Row]]:
         """Write `plan`; return what was written, and its transaction: it goes back after `within_s` unless confirmed.
 
-        Raises FabtuneError, after which `take_back` sees to what may have been written.
+        Raises FabtuneError, after which `take_back` sees to what may have been written: RefusedThereError where the
+        host has answered.
         """
         words = ["apply", "--plan", "-", "--yes", "--json", "--confirm-within", f"{within_s:.0f}s"]
         self._lost = False
@@ -128,6 +162,8 @@ class FarEnd:
         except (_LostError, KeyboardInterrupt):
             self._lost = True
             raise
+        except FabtuneError as error:
+            raise RefusedThereError(str(error)) from error
         wrote = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host)
         name = wrote.transaction or ""
         self._seen.add(name)
@@ -183,23 +219,33 @@ class FarEnd:
             )
         return ""
 
-    def _past(self) -> tuple[_Past, ...]:
-        """Return each transaction of that host."""
-        said = printed(self._ask(["history", "--json"]), self.host)
+    def _past(self, *, at_once: bool = False) -> tuple[_Past, ...]:
+        """Return each transaction of that host; `at_once` where Ctrl-C does not wait for the answer."""
+        said = printed(self._ask(["history", "--json"], at_once=at_once), self.host)
         return typed.TOLERANT.read(_History, {"transactions": said}, self.host).transactions
 
-    def _ask(self, words: Sequence[str], allowed: Collection[int] = (ExitCode.DONE,), stdin: str = "") -> str:
+    def _ask(
+        self,
+        words: Sequence[str],
+        allowed: Collection[int] = (ExitCode.DONE,),
+        stdin: str = "",
+        *,
+        at_once: bool = False,
+    ) -> str:
         """Run fabtune there and return its stdout.  Raises FabtuneError, where it ends otherwise as well."""
-        done = self._run(words, stdin)
+        done = self._run(words, stdin, at_once=at_once)
         if done.status not in allowed:
             raise FabtuneError(f"{self.host}: {_why(done)}")
         return done.stdout
 
-    def _run(self, words: Sequence[str], stdin: str = "") -> Ended:
-        """Run fabtune there.  Raises FabtuneError where it is not there to be run; Ctrl-C waits for its end."""
+    def _run(self, words: Sequence[str], stdin: str = "", *, at_once: bool = False) -> Ended:
+        """Run fabtune there.  Raises FabtuneError where it is not there to be run.
+
+        Ctrl-C waits for its end, or ends it `at_once`, as what only reads may be.
+        """
         command = ["ssh", *SSH_OPTIONS, "--", self.host, shlex.join(["fabtune", *words])]
         try:
-            with signals.noted(second_raises=True) as stop:
+            with nullcontext(signals.Stop()) if at_once else signals.noted(second_raises=True) as stop:
                 done = finish(command, own_session=True, stdin=stdin, timeout_s=_LONGEST_S)
         except TimeLimitError:
             stop.check()

@@ -285,6 +285,7 @@ def begin(plan: "Plan", host: Host) -> tuple[Writer, Transaction]:
             rate_by_nic=plan.path is not None and plan.path.by_nic,
             overrides=plan.overrides,
             io_bytes=plan.io_bytes,
+            ends=plan.ends,
         )
         writer = Writer(directory / f"{name}.jsonl")
         writer.append(header)

@@ -57,6 +57,14 @@ _SessionIdOrNone = Annotated[str, Check(lambda sid: not sid or _is_session(sid),
 
 
 @attrs.frozen
+class EndsField:
+    """The addresses of both ends of a connection."""
+
+    local: str
+    remote: str
+
+
+@attrs.frozen
 class BeginLine:
     """The first line, and only it: what was applied, on which boot of what host."""
 
@@ -90,6 +98,8 @@ class BeginLine:
     overrides: tuple[str, ...] = omitted(())
     # The request that a queue was sized for.
     io_bytes: float | None = omitted(None)
+    # The connections that a step on trial was planned for, as it is for theirs alone.
+    ends: tuple[EndsField, ...] = omitted(())
 
 
 @attrs.frozen

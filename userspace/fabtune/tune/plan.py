@@ -17,6 +17,7 @@ from fabtune.model.device import Device
 from fabtune.model.document import Json
 from fabtune.model.observation import INITIATOR
 from fabtune.model.path import NetworkPath, header_bytes
+from fabtune.tune.lines import EndsField
 from fabtune.tune.path_choice import what_is_missing
 
 # What a row is: to be written, right already, better already, not possible here, not readable,
@@ -102,6 +103,8 @@ class Plan:
     written_for: str = ""
     # The parameters by which the user answers for others whom it concerns.
     overrides: tuple[str, ...] = ()
+    # The connections that it is for, where it is for these alone.
+    ends: tuple[EndsField, ...] = ()
 
     @property
     def changes(self) -> list[Row]:

@@ -12,12 +12,34 @@ Ends = tuple[str, str]
 
 
 def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
-    """Return the newest apply in force of each profile, end and namespace that was planned for a path."""
-    newest: dict[tuple[str, tuple[str, ...], str], Transaction] = {}
+    """Return the newest apply in force of each profile, end and namespace that was planned for a path.
+
+    Steps of a `fabtune tune` are for the sessions alone that they lift: one stands here only where there is no apply,
+    that for the longest path, and none whose sessions are not known.
+    """
+    found: dict[tuple[str, tuple[str, ...], str], list[Transaction]] = {}
     for one in known:
-        if one.state == IN_FORCE and one.header.rtt_ms is not None:
-            newest[one.profile, one.header.roles, one.header.netns] = one
-    return list(newest.values())
+        if one.state == IN_FORCE and one.header.rtt_ms is not None and (one.header.ends or not one.header.on_trial):
+            found.setdefault((one.profile, one.header.roles, one.header.netns), []).append(one)
+    return [([one for one in each if not is_step(one)] or [_longest(each)])[-1] for each in found.values()]
+
+
+def _longest(steps: Sequence[Transaction]) -> Transaction:
+    """Return the step for the longest path, of those that no newer one for the same sessions stands for."""
+    newest: list[Transaction] = []
+    for one in steps:
+        newest = [one, *(other for other in newest if not lifted_by(other) <= lifted_by(one))]
+    return max(newest, key=lambda one: one.header.rtt_ms or 0.0)
+
+
+def is_step(one: Transaction) -> bool:
+    """Tell whether it is a step of a `fabtune tune`, or was written for the sessions of one whose path had moved."""
+    return one.header.on_trial or bool(one.header.ends)
+
+
+def lifted_by(step: Transaction) -> frozenset[Ends]:
+    """Return the ends of the connections that a step was planned for; nothing for an apply, which is for all."""
+    return frozenset((one.local, one.remote) for one in step.header.ends)
 
 
 def longest_ms(sockets: Sequence[TcpSocket]) -> float | None:
@@ -53,11 +75,16 @@ def but_others(
     return [one for one in sockets if ends_of(one) in own or not is_others(one)]
 
 
-def longest_of(sockets: Sequence[TcpSocket], told_ms: float, others_ms: Collection[float]) -> float | None:
+def longest_of(
+    sockets: Sequence[TcpSocket], told_ms: float, others_ms: Collection[float], lifted: Collection[Ends] = ()
+) -> float | None:
     """Return the longest round trip for which a path was planned that is of `told_ms`; None where it is not known.
 
-    Where any connection has that, those are another path's that have one of `others_ms`, or may have had it.
+    Where any connection has that, those are another path's that have one of `others_ms`, or may have had it.  A path of
+    those that a step `lifted` is that of no other.
     """
+    if lifted:
+        return longest_ms([one for one in sockets if ends_of(one) in lifted])
     own = at_distance(sockets, told_ms)
     others = [(other_ms, at_distance(sockets, other_ms)) for other_ms in others_ms]
     return longest_ms(but_others(sockets, own, others) if own else sockets)

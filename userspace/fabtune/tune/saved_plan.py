@@ -125,6 +125,7 @@ class _PlanTable:
     ]
     rows: list[Any]
     path: Any = omitted()
+    on_trial: bool = omitted(False)
 
 
 class HostChangedError(FabtuneError):
@@ -137,7 +138,8 @@ class HostChangedError(FabtuneError):
 class SavedPlan:
     """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`.
 
-    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone.
+    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone; `on_trial`
+    whoever made it looks whether it helps, and confirms it only then.
     """
 
     made: str
@@ -152,6 +154,7 @@ class SavedPlan:
     path: NetworkPath | None
     parameters: dict[str, float]
     rows: tuple[Row, ...]
+    on_trial: bool = False
 
     @property
     def tunables(self) -> list[Tunable]:
@@ -200,7 +203,10 @@ def resume(saved: SavedPlan, facts: Facts) -> Plan:
                 )
             row = replace(row, device=reading.device, now=reading.value)
         rows.append(row)
-    return Plan(saved.profile, saved.roles, saved.netns, saved.path, dict(saved.parameters), ordered(rows))
+    return Plan(
+        saved.profile, saved.roles, saved.netns, saved.path, dict(saved.parameters), ordered(rows),
+        on_trial=saved.on_trial,
+    )  # fmt: skip
 
 
 def host_changes(saved: SavedPlan, facts: Facts) -> list[str]:
@@ -274,6 +280,7 @@ def _as_json(saved: SavedPlan) -> dict[str, Json]:
         path and typed.STRICT.write(
             _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated, path.by_nic)
         ),
+        saved.on_trial,
     )  # fmt: skip
     return {"fabtune_plan": VERSION, **typed.STRICT.write(table)}
 
@@ -316,6 +323,7 @@ def parse(data: bytes, where: str, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         kept.made, kept.fabtune, kept.host, kept.kernel, kept.vocabulary, kept.profile, kept.roles, kept.sessions,
         kept.netns, _path(kept.path, f"{where}: path"), kept.parameters, _rows(kept.rows, catalog, kept.roles, where),
+        kept.on_trial,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ def _round_trips(scene: Scene, *, longer: bool) -> Iterator[Case]:
     """Yield each path told with a round trip that connections do not have, theirs `longer` than it or shorter."""
     for one in scene.told:
         others_ms = [other.rtt_ms for other in scene.told if other.in_force and other is not one]
-        seen_ms = longest_of(scene.facts.sockets, one.rtt_ms, others_ms)
+        seen_ms = longest_of(scene.facts.sockets, one.rtt_ms, others_ms, one.lifted)
         if seen_ms is not None and (seen_ms > one.rtt_ms) == longer and not alike(one.rtt_ms, seen_ms):
             yield case(one.told, told_ms=one.rtt_ms, seen_ms=seen_ms)
 
