@@ -16,9 +16,9 @@ from tuned_looks import ASKED, Make, climber, lost_after, no_path, paced_line, s
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import first_look as looking
 from fabtune.autotune import view
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.errors import FabtuneError
 from fabtune.host import iscsid

@@ -12,9 +12,10 @@ import pytest
 
 from fabtune.autotune import new_connections, taken_back
 from fabtune.autotune import step as stepping
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError

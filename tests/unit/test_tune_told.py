@@ -16,9 +16,9 @@ from tuned_looks import Make, climber, no_path, paced_line, seen
 from fabtune.autotune import path_found as finding
 from fabtune.autotune import step as stepping
 from fabtune.autotune.climb import climb
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.made import Made, take_back_commands
 from fabtune.autotune.path_found import path_found
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import autotune as cli

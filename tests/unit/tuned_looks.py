@@ -14,8 +14,8 @@ import pytest
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune import view, wanted
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.path_found import PathFound
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
 from fabtune.host import systemd

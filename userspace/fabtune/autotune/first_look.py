@@ -4,9 +4,9 @@
 import time
 from collections.abc import Callable
 
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.disturbed import other_disks
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.host.sessions import Connections, live_sessions
 from fabtune.host.sockets import established

@@ -8,9 +8,10 @@ from typing import Protocol
 import attrs
 
 from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.errors import FabtuneError
 from fabtune.host import systemd
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import saved_plan, unpaced
+from fabtune.tune import memory, saved_plan, unpaced
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
@@ -78,6 +79,14 @@ class Lifting:
         return replace(row, state=REFUSED, note="its requests are in nobody's way")
 
 
+class NoStepError(FabtuneError):
+    """What is asked for cannot be planned, or not be written as it is planned, at the end of `role`."""
+
+    def __init__(self, role: str, why: str) -> None:
+        super().__init__(why)
+        self.role = role
+
+
 @attrs.frozen
 class Wrote:
     """What writing to an end came to."""
@@ -122,7 +131,7 @@ class TunedEnd(Protocol):
     host: str
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it, to go back after `limit_s` unless confirmed, beside transactions that wait for that as well.
@@ -140,14 +149,14 @@ class NearEnd:
         self.role, self._netns = role, netns
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
         rtt, rate = _path(wanted)
         asked = request(
             wanted.reason.profile, self.role, self._netns, rtt, rate, wanted.settings,
             only=wanted.tunables, estimated=wanted.estimated,
         )  # fmt: skip
         plan, facts = plan_for(asked)
-        return wanted.in_place(saved_plan.of(plan, facts, shipped_catalog()))
+        return _within_memory(wanted.in_place(saved_plan.of(plan, facts, shipped_catalog())), self)
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
@@ -168,11 +177,11 @@ class AwayTarget:
         self.far, self.host = far, far.host
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
         rtt, rate = _path(wanted)
         path = [*(["--rtt", rtt] if rtt else []), *(["--rate", rate] if rate else [])]
         found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
-        return wanted.in_place(found)
+        return _within_memory(wanted.in_place(found), self)
 
     def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
         """Write it.  Raises FabtuneError."""
@@ -184,3 +193,12 @@ def _path(wanted: Lifting) -> tuple[str | None, str | None]:
     rtt = None if wanted.rtt_ms is None else f"{wanted.rtt_ms}ms"
     rate = wanted.reason.rate_bit_per_s
     return rtt, None if rate is None else f"{rate:.0f}bit"
+
+
+def _within_memory(plan: SavedPlan, end: TunedEnd) -> SavedPlan:
+    """Return `plan`.  Raises NoStepError where its buffers may take more memory than an apply at that end lets them."""
+    if why := memory.excess_of(plan):
+        names = ", ".join(dict.fromkeys(row.tunable.name for row in changes_of(plan.rows)))
+        where = f"{end.host}: " if end.host else ""
+        raise NoStepError(end.role, f"{where}{names} at the {end.role} are left alone: {why}")
+    return plan

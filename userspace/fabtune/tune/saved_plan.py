@@ -125,6 +125,8 @@ class _PlanTable:
     ]
     rows: list[Any]
     path: Any = omitted()
+    session_count: Annotated[int, at_least(1)] = omitted(1)
+    memory_bytes: Annotated[int, at_least(0)] = omitted(0)
 
 
 class HostChangedError(FabtuneError):
@@ -137,7 +139,8 @@ class HostChangedError(FabtuneError):
 class SavedPlan:
     """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`.
 
-    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone.
+    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone;
+    `session_count` those that the host has or serves, which its memory, 0 where that is not told, is to hold.
     """
 
     made: str
@@ -152,6 +155,8 @@ class SavedPlan:
     path: NetworkPath | None
     parameters: dict[str, float]
     rows: tuple[Row, ...]
+    session_count: int = 1
+    memory_bytes: int = 0
 
     @property
     def tunables(self) -> list[Tunable]:
@@ -172,6 +177,7 @@ def of(plan: Plan, facts: Facts, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles,
         _sessions(plan.roles, facts), plan.netns, plan.path, dict(plan.parameters), tuple(plan.rows),
+        facts.session_count, host.memory_bytes,
     )  # fmt: skip
 
 
@@ -274,6 +280,7 @@ def _as_json(saved: SavedPlan) -> dict[str, Json]:
         path and typed.STRICT.write(
             _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated, path.by_nic)
         ),
+        saved.session_count, saved.memory_bytes,
     )  # fmt: skip
     return {"fabtune_plan": VERSION, **typed.STRICT.write(table)}
 
@@ -316,6 +323,7 @@ def parse(data: bytes, where: str, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         kept.made, kept.fabtune, kept.host, kept.kernel, kept.vocabulary, kept.profile, kept.roles, kept.sessions,
         kept.netns, _path(kept.path, f"{where}: path"), kept.parameters, _rows(kept.rows, catalog, kept.roles, where),
+        kept.session_count, kept.memory_bytes,
     )  # fmt: skip
 
 
