@@ -12,8 +12,8 @@ from test_stat import histogram
 from tuned_looks import ASKED, Make, climber, lost_after, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
+from fabtune.autotune import moved, wanted
 from fabtune.autotune import step as stepping
-from fabtune.autotune import view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
 from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
@@ -215,14 +215,14 @@ def test_what_no_setting_lifts_ends_it(climber: Make) -> None:
 
 def test_a_rate_is_taken_over_whole_blocks_of_all_disks() -> None:
     disks = [[(0.2 * turn, 1000 * turn) for turn in range(16)] for _ in range(2)]
-    assert view._blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
-    assert view._blocks([], 1.0) == []
+    assert moved.in_blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
+    assert moved.in_blocks([], 1.0) == []
 
 
 def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_else() -> None:
     """A disk counts whole requests: a gain of some percent hides behind one more or less in a second."""
     (one,) = paced_line(None).seen
-    (connection,) = view._moving([one])
+    (connection,) = moved.moving([one])
     assert one.initiator.socket is not None
     first, last = one.initiator.socket.samples[0], one.initiator.socket.samples[-1]
     assert connection[-1] == (last.at_s, last.sent_bytes + last.received_bytes) and connection[0][0] == first.at_s
@@ -232,16 +232,16 @@ def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_e
         attrs.evolve(one, session=attrs.evolve(one.session, connections=2)),
         attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=None)),
     ):
-        assert view._moving([other]) == [disk]
+        assert moved.moving([other]) == [disk]
     # Two disks of one session have one connection.
     both = attrs.evolve(one, session=attrs.evolve(one.session, disks=(one.device, "sdb")))
-    assert view._moving([both, attrs.evolve(both, device="sdb")]) == [connection]
+    assert moved.moving([both, attrs.evolve(both, device="sdb")]) == [connection]
 
 
 def test_a_rate_is_the_disks_where_a_connection_was_lost() -> None:
     """Its bytes end with it; that nothing moves after it the disk alone shows."""
     (one,) = paced_line(None).seen
-    (disk,) = view._moving([lost_after(one, one.elapsed_s / 2)])
+    (disk,) = moved.moving([lost_after(one, one.elapsed_s / 2)])
     assert disk == [(sample.at_s, sample.read_bytes + sample.write_bytes) for sample in one.disk.samples]
 
 

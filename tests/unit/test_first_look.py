@@ -86,6 +86,17 @@ def test_a_look_without_a_connection_is_another_load_s(
     assert len([text for text in told if text.startswith("the connection of sda was lost")]) == min(lost, 2)
 
 
+def test_a_look_during_which_a_disk_went_away_is_taken_again(
+    climber: Make, states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rate was that of two disks, and a step's that of the one which was left."""
+    made = climber([seen(20, "line", lifts=()), seen(10, "line", lifts=())])
+    monkeypatch.setattr(View, "gone_bytes_per_s", property(lambda self: {} if len(made.looks_s) > 1 else {"sdb": 1e7}))
+    found, told = first()
+    assert found.bytes_per_s == pytest.approx(10e6) and len(made.looks_s) == 2
+    assert "sdb went away meanwhile; looking again ..." in told
+
+
 @pytest.mark.parametrize(("state", "visible", "looks"), [
     ("LOGGED_IN", True, 3), ("FAILED", False, 3), ("LOGGED_IN", False, 1),
 ])  # fmt: skip
