@@ -14,7 +14,12 @@ from tuned_looks import ASKED, Make, climber, no_path, nobody, seen  # noqa: F40
 
 from fabtune.autotune import taken_back, tuned_ends
 from fabtune.autotune.climb import climb
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.made import Made
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
+from fabtune.autotune.wanted import Wanted
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host import iscsid
@@ -274,3 +279,24 @@ def test_an_apply_with_a_limit_that_connects_anew_is_not_refused_for_what_only_a
     assert main([*limited, "--allow-relogin"]) == 2
     assert "would also take values of an earlier apply" in capsys.readouterr().err
     assert main([*limited, "--reconnect"]) == 4
+
+
+@pytest.mark.parametrize("reverted_meanwhile", [True, False])
+def test_a_step_that_counts_at_once_connects_nothing_anew_when_it_goes_back_either(
+    carried: list[str], monkeypatch: pytest.MonkeyPatch, reverted_meanwhile: bool
+) -> None:
+    """What an administrator took back meanwhile, to be felt at night, had all sessions pause under their load."""
+    monkeypatch.setattr(tuned_ends, "watched", lambda: False)
+    (applied,) = journal.transactions()
+    carried[0] = "new"
+    end, plan = live_step()
+    wrote = end.write(plan, 60.0, [], nobody)
+    if reverted_meanwhile:
+        assert main(["revert", "--transaction", applied.name]) == 4
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("connected anew"))
+    step = TuningStep(
+        ASKED, Aim(Goal.THROUGHPUT), seen(1, "line"), Learnt(), Wanted(Reason("wan", 5e8, (), ())), nobody
+    )
+    step.made, step.ends = [wrote.transaction], [Made(INITIATOR, "", wrote.transaction, tuple(wrote.rows))]
+    assert step._take_back() == ""
+    assert not [one for one in journal.transactions() if one.name == wrote.transaction and not one.closed]

@@ -361,8 +361,9 @@ class TuningStep:
             self.progress("taking the step back")
         with signals.held_back():
             left = [self._take_back_away()]
-            back = taken_back.here(names, self.progress)
-            due = self.pause_s or back.due or (self._far and self._far.owes_logins)
+            back = taken_back.here(names, self.progress, self._may_connect(""))
+            owes = self._far is not None and self._far.owes_logins and self._may_connect(self.asked.target_host)
+            due = self.pause_s or back.due or owes
             if due and not back.connected:
                 try:
                     self._connect_anew()
@@ -371,6 +372,11 @@ class TuningStep:
         for text in back.left:
             self.progress(text)
         return "; ".join(filter(None, [*left, *back.left]))
+
+    def _may_connect(self, host: str) -> bool:
+        """Tell whether new connections may be due once what was written on `host` is gone, as far as that is known."""
+        mine = [one for one in self.ends if one.host == host]
+        return not mine or any(one.connects for one in mine)
 
     def _take_back_away(self) -> str:
         """Take back what was written at a target on another host; return why it is not, where it is not."""

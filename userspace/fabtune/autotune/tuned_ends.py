@@ -102,7 +102,7 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.state == CHANGE]
 
 
-def _may_connect(row: Row) -> bool:
+def may_connect(row: Row) -> bool:
     """Tell whether a row is felt by new connections, or may ask for some when it is taken back.
 
     A step of others connects nothing anew: what waits for that is somebody else's, and its gain would be no step's.
@@ -160,7 +160,7 @@ class NearEnd:
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
-        connects = self.role == ROLES[0] and any(map(_may_connect, changes_of(plan.rows)))
+        connects = self.role == ROLES[0] and any(map(may_connect, changes_of(plan.rows)))
         _, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=connects),
             confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
