@@ -124,7 +124,7 @@ def climb(
         check_histograms()
     if asked.target_host:
         FarEnd(asked.target_host).check()
-    brought = bring_owed(progress)
+    brought = bring_owed(asked, progress)
     witness = Witness()
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()
