@@ -2,6 +2,7 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: what is a rate of the load, and which steps stay."""
 
+import errno
 import json
 import re
 from types import SimpleNamespace
@@ -161,6 +162,16 @@ def test_where_no_queue_was_seen_pacing_is_tried_when_nothing_else_is_left(
     monkeypatch.setattr(View, "shown_bit_per_s", 100e6)
     climber([seen(10, "loss"), seen(10, "loss"), seen(12, "line")])
     assert [one.limiters for one in climb(ASKED, nobody).steps] == [("loss",), ("queue-overflow",)]
+
+
+def test_a_stderr_that_takes_nothing_ends_no_climb(climber: Make) -> None:
+    """A step stayed in force, unjudged, for as long as a terminal was stopped (Ctrl-S), or its file system full."""
+
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = climber([seen(10, "receive-window"), seen(10, "receive-window")])
+    assert [one.kept for one in climb(ASKED, full).steps] == [False] and made.acts == ["write", "take back"]
 
 
 def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make, capsys: pytest.CaptureFixture[str]) -> None:

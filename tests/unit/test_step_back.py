@@ -93,6 +93,15 @@ def test_ctrl_c_while_the_target_is_asked_leaves_no_step_here(undone: list[str])
     assert undone == ["here"]
 
 
+def test_ctrl_c_while_it_is_said_that_a_step_goes_back_leaves_none(undone: list[str]) -> None:
+    """What is said first may wait for a terminal."""
+    step = written(Far())
+    step.progress = lambda _: ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        step._take_back()
+    assert undone == ["here"]
+
+
 def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch: pytest.MonkeyPatch) -> None:
     """As undo does, it looks at its own stop between two transactions."""
     back: list[str] = []

@@ -23,7 +23,7 @@ from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
-from fabtune.tune import owed
+from fabtune.tune import owed, signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
@@ -120,6 +120,8 @@ def climb(
     `interrupted` is called before with the steps that were whole, if any.  CannotTellError where the goal is about
     times that nothing tells, InputError where new connections would bring what somebody else wrote.
     """
+    # A step is not to wait, half done or unjudged, for whoever reads this.
+    progress = signals.unfailing(progress)
     if asked.goal is not Goal.THROUGHPUT:
         check_histograms()
     if asked.target_host:

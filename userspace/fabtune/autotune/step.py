@@ -356,10 +356,10 @@ class TuningStep:
 
         No signal ends that midway.  Return what is left to be said of what is not back.
         """
-        names, self.made = self.made, []
-        if names or self.made_away is not None:
-            self.progress("taking the step back")
         with signals.held_back():
+            names, self.made = self.made, []
+            if names or self.made_away is not None:
+                self.progress("taking the step back")
             left = [self._take_back_away()]
             back = taken_back.here(names, self.progress, self._may_connect(""))
             owes = self._far is not None and self._far.owes_logins and self._may_connect(self.asked.target_host)
