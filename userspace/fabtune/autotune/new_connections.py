@@ -11,7 +11,7 @@ import attrs
 
 from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.tuned_ends import AT_ONCE
-from fabtune.autotune.view import idle
+from fabtune.autotune.view import nothing_moves
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.sessions import Connections, live_sessions
@@ -91,7 +91,7 @@ def _require_load(asked: ClimbAsked) -> None:
         if not all(one.is_idle for one in looks):
             return
         if time.monotonic() >= over_s:
-            raise idle(looks[0].name)
+            raise nothing_moves(looks[0].name)
         time.sleep(_EVERY_S)
 
 

@@ -343,7 +343,7 @@ def _carried(way: OneWay) -> float:
     return (way.latency_s or 0.0) * way.bytes_per_s
 
 
-def idle(disk: str) -> FabtuneError:
+def nothing_moves(disk: str) -> FabtuneError:
     """Return the error that says that nothing moves on this disk, nor on any other that was looked at."""
     return FabtuneError(f"{_IDLE} --with xdd --set op=read --on {disk}")
 
@@ -369,7 +369,7 @@ def see(
         raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
-        raise idle(seen[0].device)
+        raise nothing_moves(seen[0].device)
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
     blocks = tuple(in_blocks(moving(seen), block_s))
