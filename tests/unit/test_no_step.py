@@ -9,6 +9,7 @@ import hosttree
 import pytest
 from kept_looks import kept
 from test_guard_portals import Connect, connect, host, over_tcp  # noqa: F401
+from test_host_texts import spoil
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
@@ -19,14 +20,16 @@ from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.new_connections import NewConnections
 from fabtune.autotune.step import TuningStep
-from fabtune.autotune.tuned_ends import AwayTarget, Lifting, NearEnd
+from fabtune.autotune.tuned_ends import AwayTarget, Lifting, NearEnd, NoStepError
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
-from fabtune.errors import FabtuneError
+from fabtune.errors import ExitCode, FabtuneError
+from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import portal_options
 from fabtune.host.portal_options import Options
+from fabtune.host.run import Ended
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
 from fabtune.tune import reconnect, saved_plan
 from fabtune.tune.far_end import FarEnd
@@ -40,10 +43,12 @@ _SESSIONS, _RTT_MS = 24, 50.0
 _BUFFERS = ("tcp.rmem_max", "tcp.wmem_max")
 
 
-def against(limiter: str, lifts: tuple[str, ...], rtt_ms: float | None = _RTT_MS, estimated: bool = False) -> Wanted:
+def against(
+    limiter: str, lifts: tuple[str, ...], rtt_ms: float | None = _RTT_MS, profile: str = "wan", estimated: bool = False
+) -> Wanted:
     """A step that lifts these tunables, at both ends as far as they have them, on a line of 10 Gb/s."""
-    share = Share(limiter, 1.0, "", lifts=lifts, ends=ENDS, profile="wan")
-    return Wanted(Reason("wan", 1e10, (), (share,), (), rtt_ms), estimated=estimated)
+    share = Share(limiter, 1.0, "", lifts=lifts, ends=ENDS, profile=profile)
+    return Wanted(Reason(profile, 1e10, (), (share,), (), rtt_ms), estimated=estimated)
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def test_buffers_beyond_memory_are_no_step_and_the_next_one_is_taken(chosen: Nex
     step, said = chosen([*wide, against("slow-start", ("tcp.slow_start_after_idle",))])
     assert step and step.limiters == ("slow-start",)
     (why,) = [one for one in said if "memory" in one]
-    assert why.startswith(f"{', '.join(_BUFFERS)}") and "at the initiator" in why
+    assert why.startswith(f"left alone at the initiator: {', '.join(_BUFFERS)}, iscsi.tcp_window: too much memory")
     assert f"buffers of {_SESSIONS} sessions" in why and "--set" not in why
 
 
@@ -109,6 +114,44 @@ def test_buffers_beyond_the_memory_of_a_target_elsewhere_are_no_step_either() ->
             return saved_plan.parse(text.encode(), self.host, shipped_catalog())
 
     wanted = against("receive-window", _BUFFERS)
-    with pytest.raises(FabtuneError, match=r"^target\.example: tcp\.rmem_max.* too much memory at worst"):
+    with pytest.raises(
+        FabtuneError, match=r"^target\.example: left alone at the target: tcp\.rmem_max.*: too much memory at worst"
+    ):
         AwayTarget(Far()).plan(Lifting(wanted.reason, _RTT_MS, estimated=False))
     assert NearEnd(INITIATOR, "").plan(Lifting(wanted.reason, _RTT_MS, estimated=True)).rows
+
+
+@pytest.fixture
+def rdma(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session has no TCP connection."""
+    for place in ("sys/devices/platform/host1/scsi_host/host1", "sys/class/scsi_host/host1"):
+        hosttree.put(host / place / "proc_name", "iscsi_iser")
+    monkeypatch.setattr(HostSnapshot, "sockets", [])
+    monkeypatch.setattr(HostSnapshot, "connections", [])
+
+
+@pytest.mark.usefixtures("rdma")
+def test_what_a_profile_needs_an_unseen_round_trip_for_is_no_step_and_the_next_one_is_taken(
+    host: Path, chosen: Next
+) -> None:
+    """It ended with exit 2, and asked for --rtt, which tune does not have."""
+    spoil(host, "node.session.iscsi.ImmediateData", "No")
+    steps = [against(name, (f"iscsi.{name}",), None, "lan") for name in ("queue_depth", "immediate_data")]
+    step, said = chosen(steps)
+    assert step and step.limiters == ("immediate_data",)
+    (why,) = [one for one in said if one.startswith("left alone")]
+    assert why.startswith("left alone at the initiator: iscsi.queue_depth: the round trip") and "--rtt" not in why
+
+
+def test_what_a_target_elsewhere_needs_a_round_trip_for_is_no_step_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "round trip and rate unknown: give --rtt and --rate"
+    monkeypatch.setattr(FarEnd, "_run", lambda *_: Ended(ExitCode.USAGE, "", f"fabtune: {said}"))
+    far = object.__new__(FarEnd)
+    far.host = "target.example"
+    reason = against("send-buffer", ("tcp.wmem_max",), None).reason
+    with pytest.raises(NoStepError, match="^target.example: left alone at the target: tcp.wmem_max: the") as caught:
+        AwayTarget(far).plan(Lifting(reason, None, estimated=True))
+    assert "--rtt" not in str(caught.value)
+    # What was told is not missing.
+    with pytest.raises(FabtuneError, match=said):
+        AwayTarget(far).plan(Lifting(reason, _RTT_MS, estimated=True))

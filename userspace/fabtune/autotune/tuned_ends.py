@@ -16,7 +16,7 @@ from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT, Leave, Pending
-from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row, ordered
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, PathUnknownError, Row, ordered
 from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.saved_plan import SavedPlan
@@ -155,7 +155,10 @@ class NearEnd:
             wanted.reason.profile, self.role, self._netns, rtt, rate, wanted.settings,
             only=wanted.tunables, estimated=wanted.estimated,
         )  # fmt: skip
-        plan, facts = plan_for(asked)
+        try:
+            plan, facts = plan_for(asked)
+        except PathUnknownError:
+            raise _unseen(wanted, self) from None
         return _within_memory(wanted.in_place(saved_plan.of(plan, facts, shipped_catalog())), self)
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
@@ -180,7 +183,10 @@ class AwayTarget:
         """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
         rtt, rate = _path(wanted)
         path = [*(["--rtt", rtt] if rtt else []), *(["--rate", rate] if rate else [])]
-        found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
+        try:
+            found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
+        except PathUnknownError:
+            raise _unseen(wanted, self) from None
         return _within_memory(wanted.in_place(found), self)
 
     def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
@@ -195,10 +201,22 @@ def _path(wanted: Lifting) -> tuple[str | None, str | None]:
     return rtt, None if rate is None else f"{rate:.0f}bit"
 
 
+def _unseen(wanted: Lifting, end: TunedEnd) -> NoStepError:
+    """Return the error that says that no connection tells the round trip by which a row's value is reckoned."""
+    lifts = {name for one in wanted.reason.shares if end.role in one.ends for name in one.lifts}
+    names = ", ".join(sorted(lifts or {_PAUSE}))
+    why = "the round trip is not seen, as of a session over RDMA, or of an adapter that does TCP by itself"
+    return _left_alone(names, end, f"{why}, and profile '{wanted.reason.profile}' needs it")
+
+
+def _left_alone(names: str, end: TunedEnd, why: str) -> NoStepError:
+    where = f"{end.host}: " if end.host else ""
+    return NoStepError(end.role, f"{where}left alone at the {end.role}: {names}: {why}")
+
+
 def _within_memory(plan: SavedPlan, end: TunedEnd) -> SavedPlan:
     """Return `plan`.  Raises NoStepError where its buffers may take more memory than an apply at that end lets them."""
     if why := memory.excess_of(plan):
         names = ", ".join(dict.fromkeys(row.tunable.name for row in changes_of(plan.rows)))
-        where = f"{end.host}: " if end.host else ""
-        raise NoStepError(end.role, f"{where}{names} at the {end.role} are left alone: {why}")
+        raise _left_alone(names, end, why)
     return plan
