@@ -2,6 +2,7 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune: what is a rate of the load, and which steps stay."""
 
+import errno
 import json
 import re
 from types import SimpleNamespace
@@ -12,8 +13,8 @@ from test_stat import histogram
 from tuned_looks import ASKED, Make, climber, lost_after, no_path, nobody, paced_line, seen, uneven  # noqa: F401
 
 from fabtune.autotune import climb as climbing
+from fabtune.autotune import moved, wanted
 from fabtune.autotune import step as stepping
-from fabtune.autotune import view, wanted
 from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
 from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
@@ -163,6 +164,16 @@ def test_where_no_queue_was_seen_pacing_is_tried_when_nothing_else_is_left(
     assert [one.limiters for one in climb(ASKED, nobody).steps] == [("loss",), ("queue-overflow",)]
 
 
+def test_a_stderr_that_takes_nothing_ends_no_climb(climber: Make) -> None:
+    """A step stayed in force, unjudged, for as long as a terminal was stopped (Ctrl-S), or its file system full."""
+
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = climber([seen(10, "receive-window"), seen(10, "receive-window")])
+    assert [one.kept for one in climb(ASKED, full).steps] == [False] and made.acts == ["write", "take back"]
+
+
 def test_it_ends_after_as_many_steps_as_were_asked_for(climber: Make, capsys: pytest.CaptureFixture[str]) -> None:
     """'No more steps' read as if nothing was left to be lifted."""
     climber([seen(10.0 * 2**turn, f"limiter-{turn}") for turn in range(4)])
@@ -215,14 +226,14 @@ def test_what_no_setting_lifts_ends_it(climber: Make) -> None:
 
 def test_a_rate_is_taken_over_whole_blocks_of_all_disks() -> None:
     disks = [[(0.2 * turn, 1000 * turn) for turn in range(16)] for _ in range(2)]
-    assert view._blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
-    assert view._blocks([], 1.0) == []
+    assert moved.in_blocks(disks, 1.0) == pytest.approx([10_000.0] * 3)
+    assert moved.in_blocks([], 1.0) == []
 
 
 def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_else() -> None:
     """A disk counts whole requests: a gain of some percent hides behind one more or less in a second."""
     (one,) = paced_line(None).seen
-    (connection,) = view._moving([one])
+    (connection,) = moved.moving([one])
     assert one.initiator.socket is not None
     first, last = one.initiator.socket.samples[0], one.initiator.socket.samples[-1]
     assert connection[-1] == (last.at_s, last.sent_bytes + last.received_bytes) and connection[0][0] == first.at_s
@@ -232,16 +243,16 @@ def test_a_rate_is_its_connections_where_they_carry_nothing_else_and_the_disks_e
         attrs.evolve(one, session=attrs.evolve(one.session, connections=2)),
         attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=None)),
     ):
-        assert view._moving([other]) == [disk]
+        assert moved.moving([other]) == [disk]
     # Two disks of one session have one connection.
     both = attrs.evolve(one, session=attrs.evolve(one.session, disks=(one.device, "sdb")))
-    assert view._moving([both, attrs.evolve(both, device="sdb")]) == [connection]
+    assert moved.moving([both, attrs.evolve(both, device="sdb")]) == [connection]
 
 
 def test_a_rate_is_the_disks_where_a_connection_was_lost() -> None:
     """Its bytes end with it; that nothing moves after it the disk alone shows."""
     (one,) = paced_line(None).seen
-    (disk,) = view._moving([lost_after(one, one.elapsed_s / 2)])
+    (disk,) = moved.moving([lost_after(one, one.elapsed_s / 2)])
     assert disk == [(sample.at_s, sample.read_bytes + sample.write_bytes) for sample in one.disk.samples]
 
 

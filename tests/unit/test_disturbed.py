@@ -6,8 +6,9 @@ from pathlib import Path
 import attrs
 import hosttree
 import pytest
+from kept_looks import kept
 from test_trial import host, step
-from tuned_looks import ASKED, Climber, Make, climber, no_path, nobody, seen
+from tuned_looks import ASKED, Climber, Make, climber, gone_after, no_path, nobody, seen
 
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
@@ -18,7 +19,9 @@ from fabtune.autotune.view import View
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode
 from fabtune.model.judgement import Verdict
+from fabtune.model.observation import Observation
 from fabtune.tune import journal
+from fabtune.why.judging import judged
 
 __all__ = ["climber", "host", "no_path", "step"]
 ONE_STEP = attrs.evolve(ASKED, most_steps=1)
@@ -58,6 +61,32 @@ def test_what_hardly_moves_and_what_is_stuck_are_no_other_load() -> None:
     assert other_disks(moving(sda=100), moving(sda=200, sdb=1)) is None
     # Requests wait and nothing moves: that is what a step may have done.
     assert other_disks(moving(sda=10, sdb=10), moving(sda=10, sdb=0)) is None
+
+
+def of_disks(*observed: Observation) -> View:
+    """What a look shows of these, each way that moves."""
+    return View(observed, tuple(way for one in observed for way in judged(one)), (1e6,) * 8)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_disk_that_went_away_in_the_look_before_was_another_load(waits: bool) -> None:
+    """A step that did nothing was judged half as fast, and not tried again."""
+    one, other = kept("wan-read", 1), kept("wan-read", 2)
+    gone = gone_after(other, 0.6 * other.elapsed_s)
+    if not waits:
+        # Its last request was over.
+        samples = (*gone.disk.samples[:-1], attrs.evolve(gone.disk.samples[-1], in_flight=0))
+        gone = attrs.evolve(gone, disk=attrs.evolve(gone.disk, samples=samples))
+    before = other_disks(of_disks(one, gone), of_disks(one))
+    assert before and (before.own, before.others) == (False, True)
+    assert before.why == "sd2 went away during the look before it"
+    # It may have been the step.
+    after = other_disks(of_disks(one, other), of_disks(one, gone))
+    assert after and (after.own, after.others) == (True, False) and "sd2 stopped moving" in after.why
+    # Another one, that moves next to nothing, is no other load.
+    few = [attrs.evolve(each, read_bytes=each.read_bytes // 100) for each in gone.disk.samples]
+    idle = attrs.evolve(gone, disk=attrs.evolve(gone.disk, samples=tuple(few)))
+    assert other_disks(of_disks(one, idle), of_disks(one)) is None
 
 
 def test_what_another_transaction_wrote_since_the_look_before_is_said(host: Path) -> None:

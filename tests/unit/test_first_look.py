@@ -16,9 +16,9 @@ from tuned_looks import ASKED, Make, climber, lost_after, no_path, paced_line, s
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import first_look as looking
 from fabtune.autotune import view
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.first_look import first_look, of_several_sawteeth
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.errors import FabtuneError
 from fabtune.host import iscsid
@@ -84,6 +84,17 @@ def test_a_look_without_a_connection_is_another_load_s(
     found, told = first()
     assert found.bytes_per_s == pytest.approx((10 + looks - 1) * 1e6) and len(made.looks_s) == looks
     assert len([text for text in told if text.startswith("the connection of sda was lost")]) == min(lost, 2)
+
+
+def test_a_look_during_which_a_disk_went_away_is_taken_again(
+    climber: Make, states: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rate was that of two disks, and a step's that of the one which was left."""
+    made = climber([seen(20, "line", lifts=()), seen(10, "line", lifts=())])
+    monkeypatch.setattr(View, "gone_bytes_per_s", property(lambda self: {} if len(made.looks_s) > 1 else {"sdb": 1e7}))
+    found, told = first()
+    assert found.bytes_per_s == pytest.approx(10e6) and len(made.looks_s) == 2
+    assert "sdb went away meanwhile; looking again ..." in told
 
 
 @pytest.mark.parametrize(("state", "visible", "looks"), [

@@ -11,7 +11,7 @@ import hosttree
 import pytest
 
 from fabtune.autotune.climb import climb
-from fabtune.autotune.step import ClimbAsked
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.backends import record
 from fabtune.catalog.profile import load_profile
 from fabtune.catalog.tunable import shipped_catalog

@@ -13,11 +13,12 @@ from kept_looks import kept
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune.climb import Climb
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.new_connections import NewConnections
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted

@@ -12,16 +12,21 @@ import pytest
 
 from fabtune.autotune import new_connections, taken_back
 from fabtune.autotune import step as stepping
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.made import Made
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
+from fabtune.catalog.tunable import shipped_catalog
 from fabtune.errors import FabtuneError
+from fabtune.model.device import Device
 from fabtune.tune import journal, reconnect, relogin, signals
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import TARGET_RELOGIN
+from fabtune.tune.plan import CHANGE, Row
 
 HOST = "target.example"
 SEEN = View((), (), ())
@@ -88,6 +93,15 @@ def test_ctrl_c_while_the_target_is_asked_leaves_no_step_here(undone: list[str])
     assert undone == ["here"]
 
 
+def test_ctrl_c_while_it_is_said_that_a_step_goes_back_leaves_none(undone: list[str]) -> None:
+    """What is said first may wait for a terminal."""
+    step = written(Far())
+    step.progress = lambda _: ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        step._take_back()
+    assert undone == ["here"]
+
+
 def test_ctrl_c_while_a_step_goes_back_is_not_taken_for_its_success(monkeypatch: pytest.MonkeyPatch) -> None:
     """As undo does, it looks at its own stop between two transactions."""
     back: list[str] = []
@@ -143,6 +157,19 @@ def test_who_is_due_for_a_new_connection_since_a_step_went_back_gets_it(
     far.owes_logins = where == "there"
     assert written(far)._take_back() == ""
     assert anew == ([] if where == "nowhere" else ["anew"])
+
+
+def test_what_others_left_due_at_a_target_is_not_brought_by_a_step_there_that_counted_at_once(
+    monkeypatch: pytest.MonkeyPatch, undone: list[str]
+) -> None:
+    """Its revert ends as theirs does: initiators are to log in anew."""
+    monkeypatch.setattr(TuningStep, "_connect_anew", lambda self: pytest.fail("connected anew"))
+    far = Far()
+    far.owes_logins = True
+    step, pace = written(far), shipped_catalog().tunables["connection.pacing"]
+    row = Row(pace, "target", Device("connection", "portal", "portal"), "0", "1", CHANGE, "why")
+    step.ends = [Made("target", HOST, "there", (row,)), Made("initiator", "", "here", (row,))]
+    assert step._take_back() == "" and undone == ["here"]
 
 
 def test_ctrl_c_while_connections_are_made_anew_ends_it_when_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,10 @@ import pytest
 from tuned_looks import ASKED, no_path, nobody, paced_line, seen  # noqa: F401
 
 from fabtune.autotune import step as stepping
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.tuned_ends import Wrote
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted

@@ -2,23 +2,32 @@
 # ruff: noqa: F811 - tests take fixtures that they import
 """fabtune tune on a host where an earlier apply or revert has left something to be done."""
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
+import hosttree
 import pytest
 from test_guard_portals import Connect, connect, host, paces  # noqa: F401
 from tuned_looks import ASKED, Make, climber, no_path, nobody, seen  # noqa: F401
 
 from fabtune.autotune import taken_back, tuned_ends
 from fabtune.autotune.climb import climb
+from fabtune.autotune.goal import Aim, Goal
+from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.made import Made
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.tuned_ends import Lifting, NearEnd
+from fabtune.autotune.wanted import Wanted
 from fabtune.cli.main import main
 from fabtune.errors import FabtuneError, InputError
-from fabtune.host import iscsid
+from fabtune.host import blocks, iscsid
 from fabtune.host.users import Users
+from fabtune.measure.disk_look import DiskLook
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import armed, confirm, journal, reconnect
 from fabtune.tune.lift import Reason
@@ -164,6 +173,46 @@ def test_what_a_revert_owes_is_brought_before_the_first_look(
     assert not [one for one in climb(ASKED, nobody).remarks if "earlier revert" in one]
 
 
+def test_a_disk_that_is_not_there_is_said_before_any_session_pauses_for_what_a_revert_owes(
+    reverted: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    climber([])
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("connected anew"))
+    with pytest.raises(InputError, match="sdtypo: no such block device"):
+        climb(attrs.evolve(ASKED, disks=("sdtypo",)), nobody)
+
+
+@pytest.mark.parametrize(("sectors", "in_flight", "pauses"), [(8, 0, True), (0, 1, True), (0, 0, False)])
+def test_nor_does_any_where_nothing_moves(
+    reverted: list[str], host: Path, climber: Make, monkeypatch: pytest.MonkeyPatch,
+    sectors: int, in_flight: int, pauses: bool,
+) -> None:  # fmt: skip
+    """The pause is for a load, which other sessions of the host have perhaps, and this one has not."""
+    counted = itertools.count(0, sectors)
+    hosttree.put(blocks.directory("sd1") / "inflight", f"{in_flight} 0")
+
+    def counters(_: object) -> list[int]:
+        return [1, 0, next(counted), 0, 0, 0, 0, 0, in_flight, 0, 0]
+
+    monkeypatch.setattr(DiskLook, "_counters", counters)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    climber([seen(10, "line"), seen(10, "line")])
+    calls: list[object] = []
+
+    def in_place(tasks: Sequence[Pending], *_: object, **__: object) -> tuple[list[Reconnected], list[Pending]]:
+        calls.append(tasks)
+        return [Reconnected("disk1", 1.5)], []
+
+    monkeypatch.setattr(reconnect, "in_place", in_place)
+    asked = attrs.evolve(ASKED, seconds=0.1)
+    if pauses:
+        climb(asked, nobody)
+    else:
+        with pytest.raises(FabtuneError, match="nothing moves on these disks.* --on sd1$"):
+            climb(asked, nobody)
+    assert bool(calls) == pauses
+
+
 def test_where_that_is_not_possible_what_is_is_said(
     reverted: list[str], climber: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,3 +323,24 @@ def test_an_apply_with_a_limit_that_connects_anew_is_not_refused_for_what_only_a
     assert main([*limited, "--allow-relogin"]) == 2
     assert "would also take values of an earlier apply" in capsys.readouterr().err
     assert main([*limited, "--reconnect"]) == 4
+
+
+@pytest.mark.parametrize("reverted_meanwhile", [True, False])
+def test_a_step_that_counts_at_once_connects_nothing_anew_when_it_goes_back_either(
+    carried: list[str], monkeypatch: pytest.MonkeyPatch, reverted_meanwhile: bool
+) -> None:
+    """What an administrator took back meanwhile, to be felt at night, had all sessions pause under their load."""
+    monkeypatch.setattr(tuned_ends, "watched", lambda: False)
+    (applied,) = journal.transactions()
+    carried[0] = "new"
+    end, plan = live_step()
+    wrote = end.write(plan, 60.0, [], nobody)
+    if reverted_meanwhile:
+        assert main(["revert", "--transaction", applied.name]) == 4
+    monkeypatch.setattr(reconnect, "in_place", lambda *_, **__: pytest.fail("connected anew"))
+    step = TuningStep(
+        ASKED, Aim(Goal.THROUGHPUT), seen(1, "line"), Learnt(), Wanted(Reason("wan", 5e8, (), ())), nobody
+    )
+    step.made, step.ends = [wrote.transaction], [Made(INITIATOR, "", wrote.transaction, tuple(wrote.rows))]
+    assert step._take_back() == ""
+    assert not [one for one in journal.transactions() if one.name == wrote.transaction and not one.closed]

@@ -6,11 +6,12 @@ import pytest
 from kept_looks import kept
 from test_guard_portals import Connect, connect, host  # noqa: F401
 
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import Learnt
 from fabtune.autotune.new_connections import NewConnections
-from fabtune.autotune.step import ClimbAsked, TuningStep
+from fabtune.autotune.step import TuningStep
 from fabtune.autotune.view import View
 from fabtune.host import portal_options
 from fabtune.host.portal_options import Options

@@ -13,9 +13,9 @@ from kept_looks import kept
 from fabtune.autotune import view
 from fabtune.autotune.at_target import AtTarget, left_at_target
 from fabtune.autotune.climb import NOT_TRIED_HERE, NOTHING_HERE, NOTHING_LEFT, Climb
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.goal import Aim, Goal
 from fabtune.autotune.learnt import KnownLine, Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli.main import main
 from fabtune.errors import ExitCode

@@ -16,9 +16,9 @@ from tuned_looks import Make, climber, no_path, paced_line, seen
 from fabtune.autotune import path_found as finding
 from fabtune.autotune import step as stepping
 from fabtune.autotune.climb import climb
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.made import Made, take_back_commands
 from fabtune.autotune.path_found import path_found
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.catalog.tunable import shipped_catalog
 from fabtune.cli import autotune as cli
@@ -54,6 +54,15 @@ def test_exactly_the_steps_that_stay_are_taken_back_the_newest_first_and_other_h
         "fabtune revert --transaction I1 --reconnect",
     ]
     assert take_back_commands([]) == []
+
+
+def test_new_connections_come_with_what_takes_steps_back_only_where_one_of_them_is_felt_by_such() -> None:
+    """A pace that stayed was taken back with a pause of all sessions, and with what others had left due."""
+    pace = shipped_catalog().tunables["connection.pacing"]
+    row = Row(pace, "initiator", Device("connection", "portal", "portal"), "0", "1", CHANGE, "why")
+    paced, windows = (Made("initiator", "", "I1", (row,)),), (made("target", "T2", "storage.example", eth0="1"),)
+    assert take_back_commands([paced]) == ["fabtune revert --transaction I1"]
+    assert take_back_commands([paced, windows])[-1] == "fabtune revert --transaction I1 --reconnect"
 
 
 def test_a_step_says_what_it_wrote_where_and_what_that_was_before(

@@ -14,8 +14,8 @@ import pytest
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import step as stepping
 from fabtune.autotune import view, wanted
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.path_found import PathFound
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
 from fabtune.host import systemd
@@ -78,6 +78,7 @@ def climber(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[View | BaseExcept
         monkeypatch.setattr(View, "seen", property(lambda self: [None], lambda self, _: None), raising=False)
         monkeypatch.setattr(View, "missing", [])
         monkeypatch.setattr(View, "unconnected", [])
+        monkeypatch.setattr(View, "gone_bytes_per_s", {})
         monkeypatch.setattr(View, "rate_doubts", [])
         monkeypatch.setattr(View, "pace_doubts", [])
         monkeypatch.setattr(View, "rates_above", lambda *_: [])
@@ -111,6 +112,12 @@ def lost_after(one: Observation, seconds: float) -> Observation:
     assert socket is not None
     left = tuple(sample for sample in socket.samples if sample.at_s <= seconds)
     return attrs.evolve(one, initiator=attrs.evolve(one.initiator, socket=attrs.evolve(socket, samples=left)))
+
+
+def gone_after(one: Observation, seconds: float) -> Observation:
+    """Return `one` of a disk that went away then, with its session: nobody could read what it had counted."""
+    left = tuple(sample for sample in one.disk.samples if sample.at_s <= seconds)
+    return attrs.evolve(lost_after(one, seconds), disk=attrs.evolve(one.disk, samples=left, ways={}))
 
 
 def limited_by(found: View, limiter: str) -> View:

@@ -3,8 +3,8 @@
 
 import attrs
 
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import to_lift
 from fabtune.tune.lift import lifted_at_the_target

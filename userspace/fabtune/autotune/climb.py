@@ -6,6 +6,7 @@ from collections.abc import Callable
 import attrs
 
 from fabtune.autotune.at_target import AtTarget, left_at_target
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Witness
 from fabtune.autotune.first_look import first_look, joined, of_several_sawteeth, on_quiet_ground
@@ -14,7 +15,7 @@ from fabtune.autotune.learnt import OVERFLOW, KnownLine, Learnt
 from fabtune.autotune.made import take_back_commands
 from fabtune.autotune.new_connections import NewConnections, bring_owed
 from fabtune.autotune.staying import told_of_staying
-from fabtune.autotune.step import PROMISING, ClimbAsked, TuningStep
+from fabtune.autotune.step import PROMISING, TuningStep
 from fabtune.autotune.told import ToldRate, other_rates, rtt_doubts
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import PATH_QUEUE, PROBING, TOLD_PACE
@@ -22,7 +23,7 @@ from fabtune.errors import ExitCode
 from fabtune.host import systemd
 from fabtune.measure.request_times import check_histograms
 from fabtune.model.judgement import Verdict
-from fabtune.tune import owed
+from fabtune.tune import owed, signals
 from fabtune.tune.far_end import FarEnd, RefusedThereError
 from fabtune.tune.lift import is_named
 from fabtune.why.limiters.congestion import LOSS
@@ -119,13 +120,15 @@ def climb(
     `interrupted` is called before with the steps that were whole, if any.  CannotTellError where the goal is about
     times that nothing tells, InputError where new connections would bring what somebody else wrote.
     """
+    # A step is not to wait, half done or unjudged, for whoever reads this.
+    progress = signals.unfailing(progress)
     if asked.goal is not Goal.THROUGHPUT:
         check_histograms()
     far = FarEnd(asked.target_host) if asked.target_host else None
     if far:
         far.check()
         far.wait_for_others(progress)
-    brought = bring_owed(progress)
+    brought = bring_owed(asked, progress)
     witness = Witness(far)
     learnt = Learnt(friendly=asked.friendly)
     owed.let_leftovers_go()
@@ -261,7 +264,7 @@ def _told(climbed: Climbed, undecided: bool) -> str:
 def _of_path(found: Climb) -> list[str]:
     """Return a sentence on each thing that is not known of the path, or not as told, and on what stays."""
     told = [*found.not_tried, *(f"not seen: {text}" for one in (found.first, found.last) for text in one.missing)]
-    told += sorted(found.learnt.left_alone)
+    told += [*sorted(found.learnt.left_alone), *found.learnt.no_step.values()]
     told += filter(None, [found.at_target.remark])
     if shared := found.learnt.shared:
         told.append(_shared(shared))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What beside a step changed between the look before it and the one after: then nobody can tell what the step did."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -26,6 +26,8 @@ def other_disks(before: View, after: View) -> Disturbance | None:
 
     A disk on which requests wait, and nothing moves, is under load.
     """
+    if went := _matter(before.gone_bytes_per_s, before):
+        return Disturbance(f"{went} went away during the look before it", others=True)
     stopped, began = (_not_in(one, other) for one, other in ((before, after), (after, before)))
     if stopped:
         return Disturbance(f"{stopped} stopped moving during it, or went away", own=True)
@@ -37,8 +39,14 @@ def _not_in(one: View, other: View) -> str:
     rates: dict[str, float] = {}
     for way in one.ways:
         rates[way.device] = rates.get(way.device, 0.0) + way.bytes_per_s
-    there = {way.device for way in other.ways}
-    return ", ".join(name for name, rate in rates.items() if name not in there and rate > PRACTICAL * one.bytes_per_s)
+    # One that went away may pass for one on which requests wait.
+    there = {way.device for way in other.ways} - {*other.gone_bytes_per_s}
+    return _matter({name: rate for name, rate in rates.items() if name not in there}, one)
+
+
+def _matter(rates: Mapping[str, float], look: View) -> str:
+    """Return the disks of those that move enough to matter in that look."""
+    return ", ".join(name for name, rate in rates.items() if rate > PRACTICAL * look.bytes_per_s)
 
 
 def _journalled() -> dict[str, int]:

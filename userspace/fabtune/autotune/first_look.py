@@ -4,9 +4,9 @@
 import time
 from collections.abc import Callable
 
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.disturbed import Witness, other_disks
 from fabtune.autotune.learnt import Learnt
-from fabtune.autotune.step import ClimbAsked
 from fabtune.autotune.view import View
 from fabtune.errors import FabtuneError
 from fabtune.host.sessions import Connections, live_sessions
@@ -87,12 +87,15 @@ def _again(asked: ClimbAsked, learnt: Learnt, progress: Callable[[str], None]) -
 
 
 def _connected(asked: ClimbAsked, progress: Callable[[str], None]) -> View:
-    """Return a look in which all sessions keep their connection, or the last one of some."""
+    """Return a look in which all sessions keep their connection, and all disks are there, or the last one of some."""
     found = _look(asked, progress)
     for _ in range(_MOST_LOOKS - 1):
-        if not (lost := _lost(found)):
+        if gone := found.gone_bytes_per_s:
+            progress(f"{', '.join(gone)} went away meanwhile; looking again ...")
+        elif lost := _lost(found):
+            progress(f"the connection of {', '.join(lost)} was lost meanwhile; looking again ...")
+        else:
             break
-        progress(f"the connection of {', '.join(lost)} was lost meanwhile; looking again ...")
         found = _look(asked, progress)
     return found
 

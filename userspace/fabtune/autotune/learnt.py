@@ -101,6 +101,8 @@ class Learnt:
     own_losses: dict[str, OwnLosses] = attrs.field(factory=dict)
     # What might have helped, and is left alone for others' sake: a sentence on each.
     left_alone: set[str] = attrs.field(factory=set)
+    # Why an end could not be given all that might have helped: of what is tried first, a sentence on each end.
+    no_step: dict[str, str] = attrs.field(factory=dict)
 
     def saw(self, view: View) -> None:
         """Learn from one look."""

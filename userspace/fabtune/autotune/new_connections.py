@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.tuned_ends import AT_ONCE
+from fabtune.autotune.view import nothing_moves
 from fabtune.autotune.wanted import Wanted
 from fabtune.errors import FabtuneError, InputError
 from fabtune.host.sessions import Connections, live_sessions
 from fabtune.host.sockets import established
+from fabtune.measure.disk_look import DiskLook
+from fabtune.measure.looked import chosen
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
@@ -21,6 +25,8 @@ from fabtune.tune.unfelt import Unfelt, unfelt, ways_on, who_waits
 from fabtune.why.judging import Share
 
 _SETTLE_S, _SETTLE_RTTS = 2.0, 30
+# How often it is looked whether anything moves.
+_EVERY_S = 0.2
 
 
 def _lost() -> frozenset[int]:
@@ -32,7 +38,7 @@ def settle_s(rtt_ms: float) -> float:
     return max(_SETTLE_S, _SETTLE_RTTS * rtt_ms / 1e3)
 
 
-def bring_owed(progress: Callable[[str], None]) -> list[str]:
+def bring_owed(asked: ClimbAsked, progress: Callable[[str], None]) -> list[str]:
     """Make the connections anew that an earlier revert has left due; return what is to be said of that.
 
     A step would bring the values from before, and what that gains would count as its own.  Raises FabtuneError where
@@ -46,6 +52,7 @@ def bring_owed(progress: Callable[[str], None]) -> list[str]:
     if not _of_reverts(owing):
         return []
     confirm.require_nobody_waits(then="tune")
+    _require_load(asked)
     with journal.locked(), relogin.journalled() as log, signals.noted() as stop:
         if not (owing := _of_reverts(unfelt(journal.transactions()))):
             return []
@@ -67,6 +74,25 @@ def bring_owed(progress: Callable[[str], None]) -> list[str]:
         f"before the first look all connections were made anew, in {pause_s:.1f} s: what an earlier revert took back "
         f"may have been in force in that of {who_waits(due)}"
     ]
+
+
+def _require_load(asked: ClimbAsked) -> None:
+    """Raise InputError for a disk that is not there, FabtuneError where none moves in a look: no session is to pause.
+
+    Under a load that is seen at once.
+    """
+    looks = [DiskLook(one.disk) for one in chosen(asked.disks, established())]
+    for one in looks:
+        one.begin()
+    over_s = time.monotonic() + asked.seconds
+    while True:
+        for one in looks:
+            one.stop()
+        if not all(one.is_idle for one in looks):
+            return
+        if time.monotonic() >= over_s:
+            raise nothing_moves(looks[0].name)
+        time.sleep(_EVERY_S)
 
 
 def _of_reverts(owing: Unfelt) -> Unfelt:

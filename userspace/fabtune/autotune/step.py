@@ -11,14 +11,24 @@ from functools import cached_property
 
 import attrs
 
-from fabtune.autotune import taken_back, trend, view
+from fabtune.autotune import taken_back, trend
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.disturbed import Disturbance, Witness, other_disks
-from fabtune.autotune.goal import Aim, Figures, Goal, JudgedStep
+from fabtune.autotune.goal import Aim, Figures, JudgedStep
 from fabtune.autotune.learnt import Changes, Learnt
 from fabtune.autotune.made import Made
 from fabtune.autotune.new_connections import NewConnections, settle_s
-from fabtune.autotune.tuned_ends import AT_ONCE, AwayTarget, Lifting, NearEnd, TunedEnd, at_once_of, changes_of
+from fabtune.autotune.tuned_ends import (
+    AT_ONCE,
+    AwayTarget,
+    Lifting,
+    NearEnd,
+    NoStepError,
+    TunedEnd,
+    at_once_of,
+    changes_of,
+)
 from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted, wanted_steps
 from fabtune.catalog.tunable import ROLES
@@ -44,34 +54,6 @@ _NO_SLOWER = 0.95
 # What plans and writes of both ends, and the confirmation, may take: an unconfirmed step goes back after so much more
 # than everything else takes that is waited for.
 _SPARE_S = 60.0
-
-
-@attrs.frozen
-class ClimbAsked:
-    """Which disks, at which ends, told how much of the path, and how long and how often to look."""
-
-    disks: tuple[str, ...]
-    target_netns: str | None
-    rate_bit_per_s: float | None
-    seconds: float
-    most_steps: int
-    # The host that the target is, where that is another one.
-    target_host: str = ""
-    goal: Goal = Goal.THROUGHPUT
-    # Whether others that use the line, too, are to keep their part of it.
-    friendly: bool = True
-
-    def look(self, seconds: float = 0.0) -> View:
-        """Look at these disks, for as long as was asked for unless told otherwise.  Raises as `view.see` does."""
-        by_times = self.goal is not Goal.THROUGHPUT
-        return view.see(
-            self.disks,
-            self.target_netns,
-            self.target_host,
-            seconds or self.seconds,
-            self.rate_bit_per_s,
-            with_times=by_times,
-        )
 
 
 @attrs.define(slots=False)
@@ -124,7 +106,7 @@ class TuningStep:
         """
         anew.ask_again()
         steps = (cls(asked, aim, now, learnt, wanted, progress, witness) for wanted in wanted_steps(now, aim, learnt))
-        return next((one for one in steps if one._any_rows(anew) and one.changes not in learnt.in_vain), None)
+        return next((one for one in steps if one._is_new(anew)), None)
 
     @property
     def limiters(self) -> tuple[str, ...]:
@@ -148,6 +130,14 @@ class TuningStep:
         elif asked.target_netns is not None:
             found.append(NearEnd(target, asked.target_netns))
         return [*found, NearEnd(initiator, "")]
+
+    def _is_new(self, anew: NewConnections) -> bool:
+        """Tell whether it has something to write that was not tried yet; why it cannot be planned is noted."""
+        try:
+            return self._any_rows(anew) and self.changes not in self.learnt.in_vain
+        except NoStepError as error:
+            self.learnt.no_step.setdefault(error.role, str(error))
+            return False
 
     def _any_rows(self, anew: NewConnections) -> bool:
         """Tell whether there is anything to write that is felt here."""
@@ -366,14 +356,15 @@ class TuningStep:
 
         No signal ends that midway.  Return what is left to be said of what is not back.
         """
-        names, self.made, away = self.made, [], self.made_away is not None
-        if names or away:
-            self.progress("taking the step back")
         with signals.held_back():
+            names, self.made, away = self.made, [], self.made_away is not None
+            if names or away:
+                self.progress("taking the step back")
             left = [self._take_back_away()]
-            back = taken_back.here(names, self.progress)
+            back = taken_back.here(names, self.progress, self._may_connect(""))
             # What an earlier step left is none of this one's.
-            due = self.pause_s or back.due or (away and self._far and self._far.owes_logins)
+            owes = away and self._far is not None and self._far.owes_logins
+            due = self.pause_s or back.due or (owes and self._may_connect(self.asked.target_host))
             if due and not back.connected:
                 try:
                     self._connect_anew()
@@ -382,6 +373,11 @@ class TuningStep:
         for text in back.left:
             self.progress(text)
         return "; ".join(filter(None, [*left, *back.left]))
+
+    def _may_connect(self, host: str) -> bool:
+        """Tell whether new connections may be due once what was written on `host` is gone, as far as that is known."""
+        mine = [one for one in self.ends if one.host == host]
+        return not mine or any(one.connects for one in mine)
 
     def _take_back_away(self) -> str:
         """Take back what was written at a target on another host; return why it is not, where it is not."""

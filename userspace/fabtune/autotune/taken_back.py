@@ -22,23 +22,23 @@ class TakenBack:
     left: list[str]
 
 
-def here(names: Sequence[str], progress: Callable[[str], None]) -> TakenBack:
-    """Take back the transactions `names`, connecting anew in place with the last of them.
+def here(names: Sequence[str], progress: Callable[[str], None], connects: bool = True) -> TakenBack:
+    """Take back the transactions `names`; where that may be felt so (`connects`), connect anew with the last of them.
 
-    One that fails keeps none of the others.
+    Else a new connection would bring nothing but what others left due.  One that fails keeps none of the others.
     """
     connected, due, left = False, False, list[str]()
     for name in names:
         by_hand = f"`fabtune revert --transaction {name}` tries again"
         try:
-            report = undo(None, name, None, "", False, Leave(reconnect=name == names[-1]), progress)
+            report = undo(None, name, None, "", False, Leave(reconnect=connects and name == names[-1]), progress)
         except (FabtuneError, OSError) as error:
             left.append(f"{name} is not taken back: {error}; {by_hand}")
             continue
         connected = connected or bool(report.reconnected)
         # A target of this host owes its initiators' logins, which new connections of theirs bring.  What else is to be
         # done others have left: a re-login, a reload or a boot no step asks for.
-        due = due or any(one.action in (RECONNECT, TARGET_RELOGIN) for one in report.pending)
+        due = due or connects and any(one.action in (RECONNECT, TARGET_RELOGIN) for one in report.pending)
         left += [f"{text}; {by_hand}" for text in _not_back(report)]
     return TakenBack(connected, due and not connected, left)
 

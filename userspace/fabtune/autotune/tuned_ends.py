@@ -8,14 +8,15 @@ from typing import Protocol
 import attrs
 
 from fabtune.catalog.tunable import ROLES, shipped_catalog
+from fabtune.errors import FabtuneError
 from fabtune.host import systemd
 from fabtune.model.observation import INITIATOR
-from fabtune.tune import saved_plan, unpaced
+from fabtune.tune import memory, saved_plan, unpaced
 from fabtune.tune.carry_out import carry_out
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT, Leave, Pending
-from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, Row, ordered
+from fabtune.tune.plan import CHANGE, NOT_LIMITED, REFUSED, PathUnknownError, Row, ordered
 from fabtune.tune.reconnect import Reconnected
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.saved_plan import SavedPlan
@@ -78,6 +79,14 @@ class Lifting:
         return replace(row, state=REFUSED, note="its requests are in nobody's way")
 
 
+class NoStepError(FabtuneError):
+    """What is asked for cannot be planned, or not be written as it is planned, at the end of `role`."""
+
+    def __init__(self, role: str, why: str) -> None:
+        super().__init__(why)
+        self.role = role
+
+
 @attrs.frozen
 class Wrote:
     """What writing to an end came to."""
@@ -93,7 +102,7 @@ def changes_of(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.state == CHANGE]
 
 
-def _may_connect(row: Row) -> bool:
+def may_connect(row: Row) -> bool:
     """Tell whether a row is felt by new connections, or may ask for some when it is taken back.
 
     A step of others connects nothing anew: what waits for that is somebody else's, and its gain would be no step's.
@@ -122,7 +131,7 @@ class TunedEnd(Protocol):
     host: str
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it, to go back after `limit_s` unless confirmed, beside transactions that wait for that as well.
@@ -140,18 +149,21 @@ class NearEnd:
         self.role, self._netns = role, netns
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
         rtt, rate = _path(wanted)
         asked = request(
             wanted.reason.profile, self.role, self._netns, rtt, rate, wanted.settings,
             only=wanted.tunables, estimated=wanted.estimated,
         )  # fmt: skip
-        plan, facts = plan_for(asked)
-        return wanted.in_place(saved_plan.of(plan, facts, shipped_catalog()))
+        try:
+            plan, facts = plan_for(asked)
+        except PathUnknownError:
+            raise _unseen(wanted, self) from None
+        return _within_memory(wanted.in_place(saved_plan.of(plan, facts, shipped_catalog())), self)
 
     def write(self, plan: SavedPlan, limit_s: float, beside: Collection[str], progress: Progress) -> Wrote:
         """Write it; the initiator's sessions are connected anew where that is due.  Raises FabtuneError."""
-        connects = self.role == ROLES[0] and any(map(_may_connect, changes_of(plan.rows)))
+        connects = self.role == ROLES[0] and any(map(may_connect, changes_of(plan.rows)))
         _, result = carry_out(
             plan, persist=False, leave=Leave(reconnect=connects),
             confirm_within_s=limit_s if watched() else None, beside=beside, on_trial=True, progress=progress,
@@ -168,11 +180,14 @@ class AwayTarget:
         self.far, self.host = far, far.host
 
     def plan(self, wanted: Lifting) -> SavedPlan:
-        """Return what is to be written there.  Raises FabtuneError."""
+        """Return what is to be written there.  Raises FabtuneError, NoStepError where that is not possible."""
         rtt, rate = _path(wanted)
         path = [*(["--rtt", rtt] if rtt else []), *(["--rate", rate] if rate else [])]
-        found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
-        return wanted.in_place(found)
+        try:
+            found = self.far.plan(wanted.reason.profile, wanted.tunables, path, wanted.settings, wanted.estimated)
+        except PathUnknownError:
+            raise _unseen(wanted, self) from None
+        return _within_memory(wanted.in_place(found), self)
 
     def write(self, plan: SavedPlan, limit_s: float, _: Collection[str], __: Progress) -> Wrote:
         """Write it.  Raises FabtuneError."""
@@ -184,3 +199,24 @@ def _path(wanted: Lifting) -> tuple[str | None, str | None]:
     rtt = None if wanted.rtt_ms is None else f"{wanted.rtt_ms}ms"
     rate = wanted.reason.rate_bit_per_s
     return rtt, None if rate is None else f"{rate:.0f}bit"
+
+
+def _unseen(wanted: Lifting, end: TunedEnd) -> NoStepError:
+    """Return the error that says that no connection tells the round trip by which a row's value is reckoned."""
+    lifts = {name for one in wanted.reason.shares if end.role in one.ends for name in one.lifts}
+    names = ", ".join(sorted(lifts or {_PAUSE}))
+    why = "the round trip is not seen, as of a session over RDMA, or of an adapter that does TCP by itself"
+    return _left_alone(names, end, f"{why}, and profile '{wanted.reason.profile}' needs it")
+
+
+def _left_alone(names: str, end: TunedEnd, why: str) -> NoStepError:
+    where = f"{end.host}: " if end.host else ""
+    return NoStepError(end.role, f"{where}left alone at the {end.role}: {names}: {why}")
+
+
+def _within_memory(plan: SavedPlan, end: TunedEnd) -> SavedPlan:
+    """Return `plan`.  Raises NoStepError where its buffers may take more memory than an apply at that end lets them."""
+    if why := memory.excess_of(plan):
+        names = ", ".join(dict.fromkeys(row.tunable.name for row in changes_of(plan.rows)))
+        raise _left_alone(names, end, why)
+    return plan

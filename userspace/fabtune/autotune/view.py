@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import attrs
 
 from fabtune.autotune.goal import Block
+from fabtune.autotune.moved import gone, in_blocks, is_connected, moving
 from fabtune.autotune.shown_line import ShownLine, blocks_sent_again, shown_line
 from fabtune.errors import FabtuneError
 from fabtune.measure.look import Look
@@ -105,7 +106,12 @@ class View:
     @property
     def unconnected(self) -> list[str]:
         """The disks whose session had no TCP connection of its own while it was looked at, or lost it."""
-        return [one.device for one in self.seen if not (_is_connected(one) or one.session.rdma)]
+        return [one.device for one in self.seen if not (is_connected(one) or one.session.rdma)]
+
+    @property
+    def gone_bytes_per_s(self) -> dict[str, float]:
+        """The disks that went away while they were looked at, and what each moved until then."""
+        return gone(self.seen)
 
     @property
     def rtt_ms(self) -> float | None:
@@ -337,6 +343,11 @@ def _carried(way: OneWay) -> float:
     return (way.latency_s or 0.0) * way.bytes_per_s
 
 
+def nothing_moves(disk: str) -> FabtuneError:
+    """Return the error that says that nothing moves on this disk, nor on any other that was looked at."""
+    return FabtuneError(f"{_IDLE} --with xdd --set op=read --on {disk}")
+
+
 def see(
     names: Sequence[str],
     target_netns: str | None,
@@ -358,43 +369,9 @@ def see(
         raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
-        raise FabtuneError(f"{_IDLE} --with xdd --set op=read --on {seen[0].device}")
+        raise nothing_moves(seen[0].device)
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])
-    blocks = tuple(_blocks(_moving(seen), block_s))
+    blocks = tuple(in_blocks(moving(seen), block_s))
     found = View(seen, ways, blocks, tuple(times.blocks()) if times else ())
     return attrs.evolve(found, sent_again_shares=tuple(blocks_sent_again(found.main_ways)))
-
-
-def _moving(seen: Sequence[Observation]) -> list[Sequence[tuple[float, int]]]:
-    """Return what moved until when (s, bytes), by connection where those carry these disks alone, else by disk.
-
-    A disk counts whole requests: of the few that make up a block, one more or less hides a gain of some percent.
-    """
-    named = {one.device for one in seen}
-    sockets = {(end.local, end.remote): end for one in seen if (end := one.initiator.socket)}
-    whole = (named.issuperset(one.session.disks) and one.session.connections == 1 for one in seen)
-    # One that is lost shows what moved before, and not that nothing does since.
-    if all(map(_is_connected, seen)) and all(whole):
-        return [[(one.at_s, one.sent_bytes + one.received_bytes) for one in end.samples] for end in sockets.values()]
-    return [[(one.at_s, one.read_bytes + one.write_bytes) for one in which.disk.samples] for which in seen]
-
-
-def _is_connected(one: Observation) -> bool:
-    """Tell whether its connection was there to the end of the look."""
-    end, disk = one.initiator.socket, one.disk
-    return end is not None and (not disk.samples or end.samples[-1].at_s >= disk.samples[-1].at_s)
-
-
-def _blocks(moving: Sequence[Sequence[tuple[float, int]]], block_s: float) -> list[float]:
-    """Return the bytes per second of everything that moves together, block by block."""
-    found: list[float] = []
-    turns = list(zip(*moving, strict=False))
-    begun = turns[0] if turns else ()
-    for turn in turns[1:]:
-        elapsed_s = turn[0][0] - begun[0][0]
-        if elapsed_s >= block_s:
-            moved = sum(now - then for (_, now), (_, then) in zip(turn, begun, strict=True))
-            found.append(max(moved, 1) / elapsed_s)
-            begun = turn
-    return found

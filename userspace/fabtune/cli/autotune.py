@@ -7,10 +7,10 @@ import functools
 from collections.abc import Callable
 
 from fabtune.autotune.climb import Climb, climb
+from fabtune.autotune.climb_asked import ClimbAsked
 from fabtune.autotune.climbed import Climbed
 from fabtune.autotune.goal import Goal
 from fabtune.autotune.path_found import path_found
-from fabtune.autotune.step import ClimbAsked
 from fabtune.cli import console, output, table
 from fabtune.cli.published import renewed
 from fabtune.errors import ExitCode, InputError

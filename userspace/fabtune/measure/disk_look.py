@@ -105,6 +105,12 @@ class DiskLook:
         """Return the bytes of each direction between `begin` and `stop`, by the block layer's counters."""
         return {way: one.moved_bytes for way, one in self._ways().items()}
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing moved between `begin` and `stop`, and no request is on its way; not where nothing tells."""
+        ways = self._ways()
+        return bool(ways) and not any(one.moved_bytes for one in ways.values()) and not any(self._in_flight().values())
+
     def _in_flight(self) -> dict[str, int]:
         words = (tree.read_text(f"{self._directory}/inflight") or "").split()
         return {way: int(word) for way, word in zip(WAYS, words, strict=False)}

@@ -23,7 +23,7 @@ from fabtune.host.run import Ended, TimeLimitError, finish, require
 from fabtune.model import typed
 from fabtune.model.document import printed, without_banner
 from fabtune.tune import saved_plan, signals
-from fabtune.tune.plan import Row
+from fabtune.tune.plan import PathUnknownError, Row
 from fabtune.tune.saved_plan import HostChangedError, SavedPlan
 from fabtune.tune.switch import SSH_OPTIONS
 
@@ -140,12 +140,20 @@ class FarEnd:
     def plan(
         self, profile: str, only: Collection[str], path: Sequence[str], settings: Sequence[str], estimated: bool
     ) -> SavedPlan:
-        """Return the plan of `only` these tunables for that host as it is now; `path` tells of the network."""
+        """Return the plan of `only` these tunables for that host as it is now; `path` tells of the network.
+
+        Raises FabtuneError, PathUnknownError where that tells no round trip and none is known there.
+        """
         words = ["plan", profile, "--role", ROLES[1], "--out", "-", *path, *(["--estimated"] if estimated else [])]
         words += [word for one in sorted(only) for word in ("--only", one)]
         words += [word for one in settings for word in ("--set", one)]
+        done = self._run(words)
+        if done.status == ExitCode.USAGE and "--rtt" not in path:
+            # Nothing else of what this fabtune asks of itself there is missing.
+            raise PathUnknownError(f"{self.host}: {_why(done)}")
         try:
-            return saved_plan.parse(without_banner(self._ask(words)).encode(), self.host, shipped_catalog())
+            said = without_banner(self._said(done, (ExitCode.DONE,)))
+            return saved_plan.parse(said.encode(), self.host, shipped_catalog())
         except HostChangedError as error:
             raise FabtuneError(f"{error}: install the same fabtune on both hosts") from None
 
@@ -233,7 +241,10 @@ class FarEnd:
         at_once: bool = False,
     ) -> str:
         """Run fabtune there and return its stdout.  Raises FabtuneError, where it ends otherwise as well."""
-        done = self._run(words, stdin, at_once=at_once)
+        return self._said(self._run(words, stdin, at_once=at_once), allowed)
+
+    def _said(self, done: Ended, allowed: Collection[int]) -> str:
+        """Return the stdout of what was run there.  Raises FabtuneError where it did not end as is allowed."""
         if done.status not in allowed:
             raise FabtuneError(f"{self.host}: {_why(done)}")
         return done.stdout

@@ -126,6 +126,8 @@ class _PlanTable:
     rows: list[Any]
     path: Any = omitted()
     on_trial: bool = omitted(False)
+    session_count: Annotated[int, at_least(1)] = omitted(1)
+    memory_bytes: Annotated[int, at_least(0)] = omitted(0)
 
 
 class HostChangedError(FabtuneError):
@@ -138,8 +140,9 @@ class HostChangedError(FabtuneError):
 class SavedPlan:
     """A plan and the host it was made for; `made` is UTC, `vocabulary` a digest, devices know no `where`.
 
-    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone; `on_trial`
-    whoever made it looks whether it helps, and confirms it only then.
+    `sessions` are the identities of the initiator's sessions, none where the plan is the target's alone;
+    `session_count` those that the host has or serves, which its memory, 0 where that is not told, is to hold.
+    `on_trial` whoever made it looks whether it helps, and confirms it only then.
     """
 
     made: str
@@ -155,6 +158,8 @@ class SavedPlan:
     parameters: dict[str, float]
     rows: tuple[Row, ...]
     on_trial: bool = False
+    session_count: int = 1
+    memory_bytes: int = 0
 
     @property
     def tunables(self) -> list[Tunable]:
@@ -175,6 +180,7 @@ def of(plan: Plan, facts: Facts, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles,
         _sessions(plan.roles, facts), plan.netns, plan.path, dict(plan.parameters), tuple(plan.rows),
+        facts.session_count, host.memory_bytes,
     )  # fmt: skip
 
 
@@ -280,7 +286,7 @@ def _as_json(saved: SavedPlan) -> dict[str, Json]:
         path and typed.STRICT.write(
             _PathTable(path.rtt_s * 1e3, path.rate_bytes_per_s * 8, path.mtu, path.estimated, path.by_nic)
         ),
-        saved.on_trial,
+        saved.on_trial, saved.session_count, saved.memory_bytes,
     )  # fmt: skip
     return {"fabtune_plan": VERSION, **typed.STRICT.write(table)}
 
@@ -323,7 +329,7 @@ def parse(data: bytes, where: str, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         kept.made, kept.fabtune, kept.host, kept.kernel, kept.vocabulary, kept.profile, kept.roles, kept.sessions,
         kept.netns, _path(kept.path, f"{where}: path"), kept.parameters, _rows(kept.rows, catalog, kept.roles, where),
-        kept.on_trial,
+        kept.on_trial, kept.session_count, kept.memory_bytes,
     )  # fmt: skip
 
 
