@@ -180,7 +180,7 @@ def of(plan: Plan, facts: Facts, catalog: Catalog) -> SavedPlan:
     return SavedPlan(
         made, __version__, host.name, host.kernel, digest(catalog), plan.profile, plan.roles,
         _sessions(plan.roles, facts), plan.netns, plan.path, dict(plan.parameters), tuple(plan.rows),
-        facts.session_count, host.memory_bytes,
+        session_count=facts.session_count, memory_bytes=host.memory_bytes,
     )  # fmt: skip
 
 
