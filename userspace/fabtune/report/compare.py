@@ -88,8 +88,14 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Whether no primary figure asks for more runs."""
+        """Whether each primary figure has a verdict."""
         return bool(self.primary) and all(row.judgement.verdict is not Verdict.CANNOT_TELL for row in self.primary)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no primary figure asks for more runs: what some runs do not tell, no further ones can."""
+        asking = (row for row in self.primary if row.judgement.verdict is Verdict.CANNOT_TELL and not row.sides.unfair)
+        return bool(self.primary) and not any(asking)
 
     @property
     def exit_code(self) -> ExitCode:
