@@ -102,7 +102,7 @@ def test_an_experiment_s_tree_of_such_a_name_has_its_pages(
     Path(LATIN, "exp.toml").write_text('summary = "s"\nseeds = 2\n[factors]\nprofile = ["untouched", "wan"]\n')
     wanted = definition.load(f"{LATIN}/exp.toml")
     for run in batch.runs_of(wanted, wanted.combinations(), Path(LATIN, "exp")):
-        told = {"profile": run.settings.profile, "op": "read", "rtt_ms": 0.0, "seed": run.settings.seed}
+        told: dict[str, Any] = {"profile": run.settings.profile, "op": "read", "rtt_ms": 0.0, "seed": run.settings.seed}
         run.keep([Point(told | {"mb_per_s": 100.0, "bound_mb_per_s": 119.5, "fraction_of_bound": 0.8})])
     asked = ["run", f"{LATIN}/exp.toml", "--only", "profile=wan", "--out", f"{LATIN}/exp", "--resume"]
     assert main(asked) == ExitCode.DONE

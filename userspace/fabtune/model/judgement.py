@@ -205,7 +205,8 @@ def _order(sides: Sides, practical: float) -> Order:
 def _ordered(sides: Sides, order: Order, p: float, level: float, *, certain: bool) -> Judgement:
     verdict, why = Verdict.CANNOT_TELL, NO_RATIO
     if certain:
-        verdict, why = _verdict(sides, *[_ratio(order.sense * _LARGEST)] * 2, 0.0)
+        beyond = _ratio(order.sense * _LARGEST)
+        verdict, why = _verdict(sides, beyond, beyond, 0.0)
     return Judgement(verdict=verdict, why=why, n=sides.n, p=p, level=level, method=order.method)
 
 

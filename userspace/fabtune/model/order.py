@@ -28,7 +28,7 @@ class Order:
 
 def least_p(a: int, b: int, *, paired: bool) -> float:
     """Return the p of the most extreme outcome of so many values a side."""
-    return 2 / (2**a if paired else math.comb(a + b, a))
+    return 2 / (1 << a if paired else math.comb(a + b, a))
 
 
 def signs(a: Sequence[float], b: Sequence[float], margin: float) -> Order:
@@ -36,7 +36,7 @@ def signs(a: Sequence[float], b: Sequence[float], margin: float) -> Order:
     pairs = list(zip(a, b, strict=True))
     rises, falls = _apart(pairs, margin)
     others = len(pairs) - max(rises, falls)
-    tail = sum(math.comb(len(pairs), k) for k in range(others + 1)) / 2 ** len(pairs)
+    tail = sum(math.comb(len(pairs), k) for k in range(others + 1)) / (1 << len(pairs))
     sense = 1 if rises > falls else -1
     stood_more = sense * (list(b).count(0) - list(a).count(0)) > 0
     return Order("the signs of the pairs", sense, 1.0 if stood_more else min(1.0, 2 * tail))
