@@ -72,6 +72,38 @@ def test_nothing_of_nothing_is_no_ratio(table: dict[str, Any]) -> None:
     assert expect.judge(parsed(**table), one, FACTORS).holds is None
 
 
+@pytest.mark.parametrize(
+    ("table", "rates", "holds", "found"),
+    [
+        ({"along": "targets", "shape": "falls"}, (100, 0), True, "beyond any ratio, to 0"),
+        ({"along": "targets", "shape": "falls"}, (100, 50, 0), True, "beyond any ratio, to 0"),
+        ({"along": "targets", "shape": "falls"}, (100, 0, 0), True, "1; beyond any ratio, to 0"),
+        ({"along": "targets", "shape": "rises"}, (0, 0, 26), True, "1"),
+        ({"along": "targets", "shape": "falls"}, (0, 0, 26), False, "0"),
+        ({"along": "targets", "shape": "level"}, (0, 0, 0), None, "0 of 0 is no ratio"),
+        (RATIO | {"at_most": 5}, (0, 0, 26), False, "beyond any ratio, to 0"),
+        (RATIO, (0, 0, 26), True, "beyond any ratio, to 0"),
+        ({"of": {"targets": 4}, "to": {"targets": 1}, "at_most": 0.5}, (26, 0, 0), True, "0"),
+    ],
+)
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_fall_to_nothing_is_seen(
+    table: dict[str, Any], rates: tuple[float, ...], holds: bool | None, found: str, seeds: int
+) -> None:
+    """With three seeds its interval was "nan to nan", and nothing could be told of it."""
+    every = [row for seed in range(seeds) for row in rows(*rates, seed=seed)]
+    verdict = expect.judge(parsed(**table), every, FACTORS)
+    assert verdict.holds is holds and found in verdict.found and "nan" not in verdict.found, verdict
+
+
+@pytest.mark.parametrize("figure", ["mb_per_s", "p99_ms"])
+def test_a_ratio_to_nothing_has_no_upper_end(figure: str) -> None:
+    every = [row | {"p99_ms": row["mb_per_s"]} for seed, first in enumerate((0, 25, 26))
+             for row in rows(first, 52, 104, seed=seed)]  # fmt: skip
+    verdict = expect.judge(parsed(**RATIO, figure=figure), every, FACTORS)
+    assert verdict.holds and verdict.found.endswith(", no upper end)") and "nan" not in verdict.found
+
+
 def test_one_fabric_that_differs_fails_the_statement_and_is_shown() -> None:
     both = rows(26, 52, 104) + rows(26, 30, 31, fabric="srp")
     verdict = expect.judge(parsed(**RATIO), both, FACTORS)

@@ -246,6 +246,10 @@ def of_seeds(seeds: list[int | None], label: str, rate: float) -> list[RunRecord
             "Left out of the pairs: 2 runs of wan (without pair or seed); 1 run of untouched (without a partner).",
         ),
         ([7, 8, 9], 0, None),
+        # A seed or two in common are no reason to leave all others out, where those can tell.
+        ([5, 6, 7, 8, 9], 0, "Not paired, since fewer than 3 pairs are left: drift between the two sets counts as a"),
+        ([4, 5, 6, 7, 8], 0, "Not paired, since fewer than 3 pairs are left: drift between the two sets counts as a"),
+        ([3, 4, 5, 6, 7], 3, "Left out of the pairs: 2 runs of untouched (without a partner); 2 runs of wan (without"),
         (
             [1, 1, 2, 2, 3, 3], 0,
             "Not paired, since without seeds 1, 2 and 3 (there more than once on a side) fewer than 3 pairs are left",
@@ -264,6 +268,11 @@ def test_what_pairs_is_paired_and_what_is_left_out_is_said(
     told = [one for one in notes if "airs" in one and "are paired" not in one]
     assert [one[: len(said)] for one in told] == [said] if said else not told
     assert any("not interleaved" in one for one in notes) == (not pairs and not said)
+
+
+def test_two_runs_of_a_side_show_their_pairs_for_want_of_a_verdict() -> None:
+    (row,) = compare.compare(of_seeds([1, 2, 3, 4, 5], "untouched", 100), of_seeds([4, 5], "wan", 110)).primary
+    assert row.judgement.why == "2 pairs; at least 3 are needed" and len(row.pairs) == 2
 
 
 def test_a_loose_run_among_those_of_a_session_does_not_unpair_them() -> None:

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Records that are whole and unusual: each has its page, with what there is to say."""
 
+import base64
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 from run_records import make_record, with_fio
 
+from fabtune.cli.main import main
+from fabtune.errors import ExitCode
+from fabtune.experiment import batch, definition
+from fabtune.measure import recordfile, resulttree
 from fabtune.model.judgement import Rules
+from fabtune.model.results import Point
 from fabtune.model.runrecord import RunRecord, SessionTurn
 from fabtune.report import cells, latency, suite, throughput
 
@@ -67,3 +74,40 @@ def test_a_histogram_of_empty_bins_is_none() -> None:
     record = make_record(100, "a")
     (whole,), (padded,) = (cells.cells([one]) for one in (record, with_fio(record, with_empty_ends)))
     assert latency._points(padded.latencies()) == latency._points(whole.latencies()) != ()
+
+
+# A name of another encoding than UTF-8, as Python has it.
+LATIN = "caf\udce9"
+
+
+@pytest.mark.parametrize("asked", [LATIN, "."])
+def test_a_directory_whose_name_is_no_utf8_has_its_page(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page, and the CSV of its tables, named it as no UTF-8 can: a traceback, and no page."""
+    monkeypatch.chdir(tmp_path)
+    for at in range(3):
+        recordfile.write(make_record(100.0 + at, start=at), tmp_path / LATIN / f"{at}.run.json.gz")
+    assert main(["report", asked, "--out", f"{LATIN}.html"]) == ExitCode.DONE
+    text = Path(f"{LATIN}.html").read_text(encoding="utf-8")
+    tables = [base64.b64decode(one).decode("utf-8") for one in re.findall(r"data:text/csv;base64,([\w+/=]+)", text)]
+    assert r"caf\udce9" in (text if asked == LATIN else "".join(tables))
+
+
+def test_an_experiment_s_tree_of_such_a_name_has_its_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(LATIN).mkdir()
+    Path(LATIN, "exp.toml").write_text('summary = "s"\nseeds = 2\n[factors]\nprofile = ["untouched", "wan"]\n')
+    wanted = definition.load(f"{LATIN}/exp.toml")
+    for run in batch.runs_of(wanted, wanted.combinations(), Path(LATIN, "exp")):
+        told: dict[str, Any] = {"profile": run.settings.profile, "op": "read", "rtt_ms": 0.0, "seed": run.settings.seed}
+        run.keep([Point(told | {"mb_per_s": 100.0, "bound_mb_per_s": 119.5, "fraction_of_bound": 0.8})])
+    asked = ["run", f"{LATIN}/exp.toml", "--only", "profile=wan", "--out", f"{LATIN}/exp", "--resume"]
+    assert main(asked) == ExitCode.DONE
+    for _ in ("once", "and over what that left"):
+        assert main(["report", "--tree", LATIN]) == ExitCode.DONE
+        assert capfd.readouterr().err.count("whole characters") == 0
+    assert r"caf\udce9" in Path(LATIN, "index.html").read_text(encoding="utf-8")
+    assert resulttree.read_experiment(Path(LATIN, "exp/index.json")).commands == (r"fabtune run 'caf\udce9/exp.toml'",)

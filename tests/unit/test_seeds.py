@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs over several seeds: medians, intervals, groups, gains against the right row, and statements judged by them."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,10 @@ def test_the_path_loses_the_same_packets_for_every_profile_of_a_seed(monkeypatch
 def test_an_interval_needs_two_values_and_stands_for_counts_too() -> None:
     assert mean_interval([3.0], 0.05) == (None, None)
     assert mean_interval([0, 0, 0], 0.05) == (0, 0)
+    # What has no end is not off by a share of it.
+    assert mean_interval([math.inf] * 3, 0.05) == (math.inf, math.inf)
+    low, high = mean_interval([math.inf, 1, 2], 0.05, 1 / 16)
+    assert low == pytest.approx(1 / (1 + 1 / 16)) and high == math.inf
     low, high = mean_interval([0, 1, 2], 0.05)
     assert low == 0 and high == pytest.approx(3.484, abs=1e-3)
     # A clock that is behind.

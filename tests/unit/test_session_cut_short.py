@@ -15,6 +15,7 @@ from fabtune.experiment import alternation
 from fabtune.host import files
 from fabtune.measure import recordfile
 from fabtune.measure.measurement import Measurement
+from fabtune.measure.workload_run import IncompleteError
 from fabtune.model import judgement
 from fabtune.model.runrecord import INTERRUPTED, RunRecord, SessionTurn
 from fabtune.report import compare, verdict_table
@@ -128,3 +129,31 @@ def test_a_look_is_reached_by_the_pairs_that_were_made() -> None:
     cut = _looked_at(7, stopped[0], attrs.evolve(stopped[1], problem=INTERRUPTED))
     assert cut.looked[0].taken == (6,) and cut.primary[0].judgement.n == 6
     assert _looked_at(24).looked[0].taken == (6, 8, 16, 24)
+
+
+@pytest.mark.parametrize(("failed", "runs", "code"), [(4, 12, ExitCode.CANNOT_TELL), (0, 12, ExitCode.DONE)])
+def test_a_session_ends_at_the_look_after_which_no_run_decides_anything(
+    failed: int, runs: int, code: ExitCode, session: list[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """A run that failed leaves no fair sample: the other 44 were made all the same, for "cannot tell"."""
+    made: list[str] = []
+
+    def measured(_: Measurement, profile: str, __: object) -> RunRecord:
+        made.append(profile)
+        taken = make_record(100.0 + 0.1 * len(made) + 100 * (profile == "wan"), profile, start=float(len(made)))
+        if len(made) == failed:
+            raise IncompleteError("fio ended", attrs.evolve(taken, complete=False, problem="fio ended"))
+        return taken
+
+    monkeypatch.setattr(Measurement, "measure", measured)
+    assert main([*session[:-1], "24", "--until", "decided"]) == code
+    assert len(made) == runs
+    told = capsys.readouterr()
+    said = "ended after 6 of at most 24 pairs, undecided: what a run does not tell, no further one can"
+    assert (said in told.err) == bool(failed) and ("failed; the others are no fair sample" in told.out) == bool(failed)
+
+
+def test_what_noise_leaves_undecided_asks_for_more_runs() -> None:
+    assert not _looked_at(8).settled and _looked_at(8, failed=7).settled
+    assert not _looked_at(8, failed=7).decided

@@ -12,7 +12,7 @@ import attrs
 from fabtune.errors import CannotTellError
 from fabtune.measure.measured import ALIKE
 from fabtune.measure.request_times import DiskTimes
-from fabtune.model.judgement import LEAST, LEAST_ROBUST, Judgement, Sides, Verdict, judge_together
+from fabtune.model.judgement import LEAST, LEAST_ROBUST, NO_RATIO, Judgement, Sides, Verdict, judge_together
 
 # What short requests may cost of the throughput, at most.
 LEAST_THROUGHPUT = 0.9
@@ -139,16 +139,21 @@ class Aim:
         """Return how `after` compares with `before`: one family, so that all its figures together err rarely."""
         unfair = after.disturbed
         was, came = map(_whole, (before.bytes_per_s, after.bytes_per_s))
-        sides = [Sides(a=was, b=came, better=1, paired=False, unfair=unfair)]
+        sides = [_sides(was, came, 1, unfair)]
         if self.by_times:
             times = ((before.p99_ms, after.p99_ms), (before.p50_ms, after.p50_ms))
-            sides += [Sides(a=a, b=b, better=-1, paired=False, rounded=ALIKE / 2, unfair=unfair) for a, b in times]
+            sides += [_sides(a, b, -1, unfair, rounded=ALIKE / 2) for a, b in times]
         elif before.sent_again_shares and after.sent_again_shares:
-            shares = before.sent_again_shares, after.sent_again_shares
-            sides.append(Sides(a=shares[0], b=shares[1], better=-1, paired=False, unfair=unfair))
+            sides.append(_sides(before.sent_again_shares, after.sent_again_shares, -1, unfair))
             speed, sent = judge_together(sides)
             return JudgedStep(speed, sent=sent)
         return JudgedStep(*judge_together(sides))
+
+
+def _sides(a: Sequence[float], b: Sequence[float], better: int, unfair: str, rounded: float = 0.0) -> Sides:
+    """Return a figure of the blocks of two looks: what stands still does so in many of them, which are one draw."""
+    found = Sides(a=tuple(a), b=tuple(b), better=better, paired=False, rounded=rounded, unfair=unfair)
+    return attrs.evolve(found, unfair=unfair or NO_RATIO) if found.n >= LEAST and found.stood_still else found
 
 
 def _whole(rates: Sequence[float]) -> tuple[float, ...]:

@@ -100,6 +100,10 @@ def run_ab(args: argparse.Namespace) -> int:
             show.say(_kept(session, most_pairs, args.out))
         raise
     session.end()
+    for one in outcome.looked:
+        if not outcome.decided and one.pairs < most_pairs:
+            why = "what a run does not tell, no further one can"
+            show.say(f"ended after {one.pairs} of at most {most_pairs} pairs, undecided: {why}")
     with console.reader_may_leave():
         compare_cli.show(outcome, args.json)
     show.say(f"records are in {args.out}; see them with: fabtune report {args.out}{session.said_elsewhere()}")

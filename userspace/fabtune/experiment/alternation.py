@@ -130,7 +130,7 @@ class Alternation:
 def until_decided(
     run: Callable[[str, Iterable[Turn]], Sequence[RunRecord]], calibrate: int, most_pairs: int, rules: Rules
 ) -> Comparison:
-    """Make the runs, all of them or until a look finds every primary figure decided; `run` returns all made so far."""
+    """Make the runs, all of them or until a look finds that more decide nothing; `run` returns all made so far."""
     seed = rules.seed or 0
     run(CALIBRATION, interleave.order(calibrate, seed))
     turns, done = interleave.order(most_pairs, seed), 0
@@ -138,7 +138,7 @@ def until_decided(
         records = run(PAIRS, itertools.islice(turns, 2 * (look - done)))
         done = look
         outcome = compare.compare_session(records)
-        if outcome and outcome.decided:
+        if outcome and outcome.settled:
             break
     assert outcome
     return outcome

@@ -161,14 +161,15 @@ def _ratios(expectation: Expectation, cell: Sequence[PointRow], factors: Mapping
     curve = [values for values in curve if values]
     if len(curve) < 2:
         return []
-    pairs: list[tuple[dict[str, float], dict[str, float], float, float | None]]
+    ratios: list[tuple[dict[str, float], float, float | None]]
     if expectation.shape == "level":
-        pairs = [(a, b, 1 / slack, slack) for a, b in itertools.combinations(curve, 2)]
+        ratios = [(_divided(b, a), 1 / slack, slack) for a, b in itertools.combinations(curve, 2)]
     else:
         # No step may fall by more than the tolerance, and the last must be above the first by more than that.
-        pairs = [(a, b, 1 / slack, None) for a, b in itertools.pairwise(curve)]
-        pairs.append((curve[0], curve[-1], math.nextafter(slack, math.inf), None))
-    return [(list(values.values()), low, high) for a, b, low, high in pairs if (values := _divided(b, a))]
+        steps = [_divided(b, a, nothing=1.0) for a, b in itertools.pairwise(curve)]
+        ratios = [(step, 1 / slack, None) for step in steps]
+        ratios.append((_divided(curve[-1], curve[0]), math.nextafter(slack, math.inf), None))
+    return [(list(values.values()), low, high) for values, low, high in ratios if values]
 
 
 def _judged(
@@ -178,7 +179,7 @@ def _judged(
         return _Judged(None, "0 of 0 is no ratio")
     middle = statistics.median(values)
     low, high = mean_interval(values, alpha, rounded)
-    text = f"{middle:.3g}" + (f" ({low:.3g} to {high:.3g})" if low is not None and low != high else "")
+    text = _in_words(middle, low, high)
     low, high = middle if low is None else low, middle if high is None else high
     if (at_least is not None and high < at_least) or (at_most is not None and low > at_most):
         return _Judged(False, text)
@@ -186,13 +187,24 @@ def _judged(
     return _Judged(True if inside else None, text)
 
 
-def _divided(above: Mapping[str, float], below: Mapping[str, float]) -> dict[str, float]:
-    """Return the ratio with each seed that both were measured with; nothing of nothing is no number."""
-    return {seed: _ratio(value, below[seed]) for seed, value in above.items() if seed in below}
+def _in_words(middle: float, low: float | None, high: float | None) -> str:
+    """Return a figure or ratio with its interval."""
+    text = f"{middle:.3g}" if math.isfinite(middle) else "beyond any ratio, to 0"
+    if low is None or high is None or low == high:
+        return text
+    return f"{text} ({low:.3g} to {high:.3g})" if math.isfinite(high) else f"{text} (from {low:.3g}, no upper end)"
 
 
-def _ratio(above: float, below: float) -> float:
-    return above / below if below else math.inf if above else math.nan
+def _divided(above: Mapping[str, float], below: Mapping[str, float], nothing: float = math.nan) -> dict[str, float]:
+    """Return the ratio with each seed that both were measured with; of nothing to nothing it is `nothing`: no number.
+
+    Of a step along a curve it is 1.
+    """
+    return {seed: _ratio(value, below[seed], nothing) for seed, value in above.items() if seed in below}
+
+
+def _ratio(above: float, below: float, nothing: float) -> float:
+    return above / below if below else math.inf if above else nothing
 
 
 def _by_seed(figure: str, cell: Sequence[PointRow], wanted: Mapping[str, str]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import get_args
 
 import attrs
 
-from fabtune.errors import InputError
+from fabtune.errors import InputError, printable
 from fabtune.experiment import derived, earlier
 from fabtune.experiment.batch import Run, runs_of
 from fabtune.experiment.definition import Definition
@@ -47,7 +47,8 @@ def of_experiment(definition: Definition, runs: Sequence[Run], out: Path, comman
         seeds=definition.seeds,
         factors={name: tuple(values) for name, values in definition.factors.items()},
         fixed=dict(definition.fixed),
-        commands=tuple(commands),
+        # A directory's name need be no UTF-8, and what is none is in no index that can be read.
+        commands=tuple(map(printable, commands)),
         combinations=tuple(
             CombinationEntry(
                 name=name,
@@ -130,7 +131,7 @@ def of_suite(directory: Path) -> tuple[SuiteIndex, list[Complaint]]:
                 runs={status: statuses.count(status) for status in get_args(Status)},
             )
         )
-    return SuiteIndex(name=directory.resolve().name, experiments=tuple(experiments)), wrong
+    return SuiteIndex(name=printable(directory.resolve().name), experiments=tuple(experiments)), wrong
 
 
 def _read_all(directory: Path) -> tuple[list[tuple[Path, ExperimentIndex]], list[Complaint]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs of an experiment that failed: who judges a setting must count them, though they left no record of their own.
+"""Runs of an experiment that failed, or lack a record: who judges a setting must count them.
 
 What fails is seldom a run like the others: by those that are left alone, a setting would be none the worse for it.
 """
@@ -16,10 +16,15 @@ from fabtune.model.results import CombinationEntry, ExperimentIndex, RunEntry
 from fabtune.model.runrecord import RunRecord, StepResult
 from fabtune.model.units import counted
 
+# A run's workload and what it moves; the direction and the host that a point is of.
+_Load = tuple[object, object]
+_Place = tuple[object, object]
+_LEFT_NONE = "the run left none, though others of its load did"
+
 
 @attrs.frozen
-class _Failed:
-    """A failed run: its entry in the index that stands in `top`, its directory, why it failed and how to repeat it.
+class _Missed:
+    """A run without records that others left: its entry in the index that stands in `top`, its directory, and why.
 
     `cells` are its combination, and those that differ from it in their profile alone.
     """
@@ -37,14 +42,14 @@ def find(directory: Path) -> list[tuple[Path, str]]:
 
 
 def stand_ins(directory: Path) -> list[RunRecord]:
-    """Return, of each failed run at and below `directory`, such records as others with its settings have.
+    """Return, of each run at and below `directory` that failed or lacks some, such records as others like it have.
 
-    These are without figures; each says why, and how to measure it again.  Of a run there is none where no other's
-    record can be used.
+    These are without figures; each says why, and how to measure what failed again.  Of a run there is none where no
+    other's record can be used.
     """
     known: dict[Path, RunRecord | None] = {}
     found = []
-    for one in _failed(directory):
+    for one in (*_failed(directory), *_lacking(directory)):
         for name, paths in _of_others(one).items():
             for path in paths:
                 if path not in known:
@@ -91,8 +96,8 @@ def measured_again(directory: Path) -> list[tuple[Path, str]]:
     ]
 
 
-def _failed(directory: Path) -> Iterator[_Failed]:
-    """Go through the failed runs at and below `directory`."""
+def _failed(directory: Path) -> Iterator[_Missed]:
+    """Go through the failed runs at and below `directory`; of each it is said how to measure it again."""
     place = directory.resolve()
     for top, index, cell, entry, run in _entries(directory):
         # One that has been measured since the index was written is none.
@@ -101,9 +106,47 @@ def _failed(directory: Path) -> Iterator[_Failed]:
         out = directory / top.relative_to(place) if top.is_relative_to(place) else top
         command = [*shlex.split(index.commands[0] if index.commands else "fabtune run"), "--out", str(out), "--resume"]
         again = f"`{shlex.join(command)}` measures it again alone"
-        others = (one for one in index.combinations if one is not cell and _point(one) == _point(cell))
         shown = directory / run.relative_to(place)
-        yield _Failed((cell, *others), entry, top, shown, f"{entry.why or 'the run did not end well'}; {again}")
+        why = f"{entry.why or 'the run did not end well'}; {again}"
+        yield _Missed(_with_other_profiles(index, cell), entry, top, shown, why)
+
+
+def _lacking(directory: Path) -> Iterator[_Missed]:
+    """Go through the runs at and below `directory` that lack a point which others of the same load have.
+
+    Where a request of the reads hangs, writes are not measured; that is no less of a loss than a run that failed.
+    """
+    place = directory.resolve()
+    told: dict[Path, dict[_Load, set[_Place]]] = {}
+    for top, index, cell, entry, run in _entries(directory):
+        if top not in told:
+            told[top] = _told(index)
+        if entry.status != "measured" or any("missing" in point for point in entry.points):
+            continue
+        if told[top][_load(entry)] - _places(entry):
+            shown = directory / run.relative_to(place)
+            yield _Missed(_with_other_profiles(index, cell), entry, top, shown, _LEFT_NONE)
+
+
+def _told(index: ExperimentIndex) -> dict[_Load, set[_Place]]:
+    """Return which points runs of each load left."""
+    found: dict[_Load, set[_Place]] = {}
+    for entry in (entry for cell in index.combinations for entry in cell.runs):
+        found.setdefault(_load(entry), set()).update(_places(entry))
+    return found
+
+
+def _load(entry: RunEntry) -> _Load:
+    return entry.settings.get("workload"), entry.settings.get("op")
+
+
+def _places(entry: RunEntry) -> set[_Place]:
+    return {(point.get("op"), point.get("host")) for point in entry.points}
+
+
+def _with_other_profiles(index: ExperimentIndex, cell: CombinationEntry) -> tuple[CombinationEntry, ...]:
+    """Return a combination, and those that differ from it in their profile alone."""
+    return (cell, *(one for one in index.combinations if one is not cell and _point(one) == _point(cell)))
 
 
 def _point(cell: CombinationEntry) -> dict[str, str]:
@@ -131,21 +174,23 @@ def _entries(directory: Path) -> Iterator[tuple[Path, ExperimentIndex, Combinati
                     yield path.parent, index, cell, entry, run
 
 
-def _of_others(one: _Failed) -> dict[str, list[Path]]:
-    """Return the records that runs leave which end well, by their name within the run.
+def _of_others(one: _Missed) -> dict[str, list[Path]]:
+    """Return the records that `one` lacks and runs leave which end well, by their name within the run.
 
     First come those of runs with the same settings, then of those with another profile.
     """
     found: dict[str, list[Path]] = {}
+    # What a run wrote before it failed does not count.
+    own = one.entry.files if one.entry.status == "measured" else ()
     for cell in one.cells:
         for entry in (entry for entry in cell.runs if entry.status == "measured"):
-            for name in (name for name in entry.files if name.endswith(recordfile.SUFFIX)):
+            for name in (name for name in entry.files if name.endswith(recordfile.SUFFIX) and name not in own):
                 if (path := one.top / entry.directory / name).is_file():
                     found.setdefault(name, []).append(path)
     return found
 
 
-def _without_figures(like: RunRecord, one: _Failed, name: str) -> RunRecord:
+def _without_figures(like: RunRecord, one: _Missed, name: str) -> RunRecord:
     steps = (
         StepResult(s.name, s.parameters, phase=s.phase, depth=s.depth, closed_loop=s.closed_loop, job=s.job)
         for s in like.steps

@@ -70,6 +70,12 @@ def told_and_untold(result: StepResult) -> list[Figure]:
     return [*(one for op in document.directions for one in _of_direction(result, op)), *_cpu(result)]
 
 
+def ways_asked(result: StepResult) -> tuple[str, ...]:
+    """Return the directions in which a step was to move data: both where nobody told it one."""
+    op = str(result.parameters.get("op")).removeprefix("rand")
+    return (op,) if op in ("read", "write") else ("read", "write")
+
+
 def why_untold(result: StepResult) -> dict[str, str]:
     """Return why the step does not tell figures that it would have, by their keys."""
     return {one.key: one.why for one in told_and_untold(result) if isinstance(one, Untold)}

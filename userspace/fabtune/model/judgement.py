@@ -5,6 +5,7 @@ The unit is one whole run.  Ratios are shifts of logarithms, paired where the ru
 Where there are runs enough, a few that lose a third do not move the ratio: signed ranks judge pairs, trimmed means
 what is not paired; else Student's t.  No test of unpaired runs takes both sides to vary alike: tuning changes that
 first.  The verdict follows from the interval alone, and the interval is shown at the level that it is judged at.
+A value of 0, of a run in which nothing moved, has no ratio: beside such ones order alone is judged, and no interval.
 """
 
 import enum
@@ -15,6 +16,7 @@ from typing import Annotated
 
 import attrs
 
+from fabtune.model.order import Order, least_p, ranks, signs
 from fabtune.model.statistics import Shift, holm, paired_t, signed_rank, trimmed_t, welch_t
 from fabtune.model.typed import between
 from fabtune.model.units import counted
@@ -27,6 +29,7 @@ ALPHA_BIAS = 0.01
 LEAST = 3
 # Why runs are left out.
 CANNOT_BE_RIGHT = "since their own figures cannot be right"
+NO_RATIO = "a value of 0 has no ratio"
 _LARGEST = 700.0
 _NOT_BESIDE_THE_OTHERS = (
     "alone it would count as a difference; beside the other figures judged with it, it is not certain enough"
@@ -50,6 +53,9 @@ class Verdict(enum.Enum):
     CANNOT_TELL = "cannot tell"
 
 
+_DIFFERENT = (Verdict.BETTER, Verdict.WORSE)
+
+
 @attrs.frozen(kw_only=True)
 class Rules:
     """What was settled before the first run: the difference that matters, and the level that is judged at.
@@ -71,7 +77,7 @@ def rules_with_looks(most_pairs: int) -> Rules:
 
 @attrs.frozen(kw_only=True)
 class Sides:
-    """One figure of both sides: values above zero, `paired` in order or not; `better` is +1 if larger is better.
+    """One figure of both sides: values of whole runs, `paired` in order or not; `better` is +1 if larger is better.
 
     `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.  `rounded`
     is how far the ratio may be off because both sides are known to a bucket only, as a share: no number of runs helps.
@@ -91,13 +97,19 @@ class Sides:
         """The pairs, or the runs of the side that has fewer."""
         return min(len(self.a), len(self.b))
 
+    @property
+    def stood_still(self) -> bool:
+        """Whether nothing moved in some runs."""
+        return min(*self.a, *self.b) <= 0
+
 
 @attrs.frozen(kw_only=True)
 class Judgement:
     """B against A: the ratio B/A with its interval, which covers with probability 1 - `level`.
 
     `p` is adjusted for all figures judged together: it is at most their common alpha where the interval excludes 1.
-    `geometric_mean` stands beside the ratio to be compared with it.  All are None below three runs a side.
+    `geometric_mean` stands beside the ratio to be compared with it.  All are None below three runs a side; beside a
+    value of 0 there is no ratio and no interval, whatever the verdict.
     """
 
     verdict: Verdict
@@ -137,18 +149,24 @@ def lacking_of(lacking: int, runs: int, name: str) -> str:
 
 def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical: float = PRACTICAL) -> list[Judgement]:
     """Return the judgement of each figure of one family: all of them err with probability `alpha` at most (Holm)."""
-    told = [sides for sides in figures if not _untold(sides)]
+    told = [sides for sides in figures if not _untold(sides, alpha)]
     # Which test judges must not depend on what it finds: the strictest level of the family decides.
-    shifts = [_shift(sides, alpha / len(told)) for sides in told]
-    alone = [_p(sides, shift, alpha / len(told)) for sides, shift in zip(told, shifts, strict=True)]
-    adjusted = iter(zip(shifts, alone, holm(alone, alpha), strict=True))
+    tests = [_order(one, practical) if one.stood_still else _shift(one, alpha / len(told)) for one in told]
+    alone = [
+        test.p if isinstance(test, Order) else _p(sides, test, alpha / len(told))
+        for sides, test in zip(told, tests, strict=True)
+    ]
+    adjusted = iter(zip(tests, alone, holm(alone, alpha), strict=True))
     found = []
     for sides in figures:
-        if why := _untold(sides):
+        if why := _untold(sides, alpha):
             found.append(Judgement(verdict=Verdict.CANNOT_TELL, why=why, n=sides.n))
             continue
-        shift, p_alone, (p, level) = next(adjusted)
-        judged = _judged(sides, shift, p, level, practical)
+        test, p_alone, (p, level) = next(adjusted)
+        if isinstance(test, Order):
+            judged = _ordered(sides, test, p, level, certain=p <= alpha)
+        else:
+            judged = _judged(sides, test, p, level, practical)
         if judged.verdict is Verdict.CANNOT_TELL and p_alone <= alpha < p:
             judged = attrs.evolve(judged, why=_NOT_BESIDE_THE_OTHERS)
         found.append(judged)
@@ -156,18 +174,40 @@ def judge_together(figures: Sequence[Sides], *, alpha: float = ALPHA, practical:
 
 
 def proven_bias(same: Judgement) -> tuple[float, float] | None:
-    """Return the interval of A against A, judged at `ALPHA_BIAS`, where it proves that the set-up favours a side."""
-    return same.interval if same.verdict in (Verdict.BETTER, Verdict.WORSE) else None
+    """Return the interval of A against A, judged at `ALPHA_BIAS`, where it proves that the set-up favours a side.
+
+    One that stands still on one side alone makes any difference.
+    """
+    return same.interval or (_ratio(-_LARGEST), _ratio(_LARGEST)) if same.verdict in _DIFFERENT else None
 
 
-def _untold(sides: Sides) -> str:
-    """Return why nothing can be said of a figure, or nothing."""
+def _untold(sides: Sides, alpha: float) -> str:
+    """Return why nothing can be said of a figure, or nothing.
+
+    What cannot be certain at `alpha` whatever it shows is none of a family, and makes the others no less certain.
+    """
     if sides.unfair:
         return sides.unfair
     if sides.n < LEAST:
         runs = ("pair" if sides.n == 1 else "pairs") if sides.paired else "runs of a side"
         return f"{sides.n} {runs}; at least {LEAST} are needed"
-    return "" if min(*sides.a, *sides.b) > 0 else "a value of 0 has no ratio"
+    if sides.stood_still and least_p(len(sides.a), len(sides.b), paired=sides.paired) > alpha:
+        return NO_RATIO
+    return ""
+
+
+def _order(sides: Sides, practical: float) -> Order:
+    bias = max(sides.bias[1], 1 / sides.bias[0]) if sides.bias else 1.0
+    margin = max(1 + practical, bias) * (1 + sides.rounded)
+    return (signs if sides.paired else ranks)(sides.a, sides.b, margin)
+
+
+def _ordered(sides: Sides, order: Order, p: float, level: float, *, certain: bool) -> Judgement:
+    verdict, why = Verdict.CANNOT_TELL, NO_RATIO
+    if certain:
+        beyond = _ratio(order.sense * _LARGEST)
+        verdict, why = _verdict(sides, beyond, beyond, 0.0)
+    return Judgement(verdict=verdict, why=why, n=sides.n, p=p, level=level, method=order.method)
 
 
 def _shift(sides: Sides, level: float) -> Shift:
@@ -225,15 +265,13 @@ def _verdict(sides: Sides, low: float, high: float, practical: float) -> tuple[V
         verdict, why = Verdict.BETTER if (low > 1) == (sides.better > 0) else Verdict.WORSE, ""
     if sides.bias and _within_bias(low, high, sides.bias, verdict):
         most = max(sides.bias[1], 1 / sides.bias[0]) - 1
-        return (
-            Verdict.CANNOT_TELL,
-            f"A against A differed by up to {most * 100:.1f} %: the set-up itself favours one side",
-        )
+        said = f"differed by up to {most * 100:.1f} %" if most < _ratio(_LARGEST) - 1 else "stood still on one side"
+        return Verdict.CANNOT_TELL, f"A against A {said}: the set-up itself favours one side"
     return verdict, why
 
 
 def _within_bias(low: float, high: float, bias: tuple[float, float], verdict: Verdict) -> bool:
     """Return whether a difference from `low` to `high` may be the bias alone, or hide behind it."""
-    if verdict is Verdict.SAME:
+    if verdict is Verdict.SAME or bias[0] < 1 < bias[1]:
         return True
     return low <= bias[1] if low > 1 < bias[0] else high >= bias[0] if high < 1 > bias[1] else False

@@ -265,7 +265,11 @@ def mean_interval(values: Sequence[float], alpha: float, rounded: float = 0.0) -
     if len(values) < 2:
         return None, None
     low, high = _mean_interval(values, alpha)
-    return low - abs(low) * rounded / (1 + rounded), high + abs(high) * rounded
+    # What has no end is not off by a share of it.
+    return (
+        low - abs(low) * rounded / (1 + rounded) if math.isfinite(low) else low,
+        high + abs(high) * rounded if math.isfinite(high) else high,
+    )
 
 
 def _mean_interval(values: Sequence[float], alpha: float) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import attrs
 
 from fabtune.model.judgement import Verdict
 from fabtune.model.path import is_at_bound
+from fabtune.model.units import counted
 from fabtune.report.page import Answer
 from fabtune.report.table import percent, times, times_within
 
@@ -212,23 +213,24 @@ def _once(places: Sequence[str]) -> list[str]:
 
 def _by_how_much(gains: Sequence[Gain]) -> str:
     """Return the largest and the smallest of the certain changes with their intervals, else of all."""
-    known = [one for one in gains if one.ratio is not None]
-    certain = [one for one in known if one.verdict in (Verdict.BETTER.value, Verdict.WORSE.value)] or known
-    if not certain:
-        return "Not known."
-    ends = {
-        "most": max(certain, key=_gained),
-        "least": min(certain, key=_gained),
-    }
-    if ends["most"] is ends["least"]:
-        return f"{_ratio(ends['most'])}, {ends['most'].where}."
-    return "; ".join(f"{word} {_ratio(one)}, {one.where}" for word, one in ends.items()) + "."
+    sure = [one for one in gains if one.verdict in (Verdict.BETTER.value, Verdict.WORSE.value)]
+    certain = [one for one in (sure or gains) if one.ratio is not None]
+    ends = {"most": max(certain, key=_gained), "least": min(certain, key=_gained)} if certain else {}
+    said = [f"{word} {_ratio(one)}, {one.where}" for word, one in ends.items()]
+    if ends and ends["most"] is ends["least"]:
+        said = [f"{_ratio(ends['most'])}, {ends['most'].where}"]
+    if still := [one for one in sure if one.ratio is None]:
+        places = _places([one.where for one in still]) or counted(len(still), "point")
+        said.append(f"without a ratio, since one side stood still: {places}")
+    return f"{'; '.join(said)}." if said else "Not known."
 
 
 def _ratio(one: Gain) -> str:
+    if one.ratio is None:
+        return "without a ratio"
     if one.low is None or one.high is None:
-        return f"{times(one.ratio or 0.0)}, without an interval"
-    return times_within(one.ratio or 0.0, one.low, one.high)
+        return f"{times(one.ratio)}, without an interval"
+    return times_within(one.ratio, one.low, one.high)
 
 
 def of_limits(name: str, reached: Sequence[Reach]) -> Answer:

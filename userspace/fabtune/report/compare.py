@@ -88,8 +88,14 @@ class Comparison:
 
     @property
     def decided(self) -> bool:
-        """Whether no primary figure asks for more runs."""
+        """Whether each primary figure has a verdict."""
         return bool(self.primary) and all(row.judgement.verdict is not Verdict.CANNOT_TELL for row in self.primary)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no primary figure asks for more runs: what some runs do not tell, no further ones can."""
+        asking = (row for row in self.primary if row.judgement.verdict is Verdict.CANNOT_TELL and not row.sides.unfair)
+        return bool(self.primary) and not any(asking)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -296,9 +302,17 @@ def _side(records: Sequence[RunRecord], called: str, told_apart_by: Sequence[str
     def has_failed(one: RunRecord) -> bool:
         return one.failed or bool(checks.left_undone(one))
 
+    def ways(one: RunRecord) -> dict[str, frozenset[str]]:
+        found: dict[str, frozenset[str]] = {}
+        for step in one.steps:
+            name = apart.step_name(one, step, told_apart_by)
+            found[name] = found.get(name, frozenset()).union(metrics.ways_asked(step))
+        return found
+
     return Sample(
         called,
         tuple((pairing.belonging_of(one), figures(one, told_apart_by)) for one in used),
+        tuple(ways(one) for one in used),
         tuple(one.clock for one in used),
         steps(one for one in records if has_failed(one)),
         steps(one for one in records if one.complete and invalid_because(one) and not has_failed(one)),

@@ -132,7 +132,7 @@ def _anchors(sections: Sequence[Section]) -> list[str]:
 def write(page: str, path: Path) -> Path:
     """Write `page` whole or not at all, and return `path`.  Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.keep(path, page.encode(), over=True)
+    files.keep(path, _as_utf8(page), over=True)
     return path
 
 
@@ -145,4 +145,9 @@ def _prose(text: str) -> str:
 
 
 def _csv_link(table: Table) -> str:
-    return "data:text/csv;base64," + base64.b64encode(table.to_csv().encode()).decode()
+    return "data:text/csv;base64," + base64.b64encode(_as_utf8(table.to_csv())).decode()
+
+
+def _as_utf8(text: str) -> bytes:
+    """Return `text` as UTF-8; what is none of a file's name stands as a terminal shows it, ``\\udce9``."""
+    return text.encode(errors="backslashreplace")

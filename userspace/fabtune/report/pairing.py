@@ -69,7 +69,7 @@ def pair(a: Sequence[Valued], b: Sequence[Valued], names: tuple[str, str]) -> Pa
     """Return the values of runs with one place in pairs, in A's order; unpaired where no two have one.
 
     Of a place that a side has more than once it is not known which run is the partner: it is left out, and so are runs
-    without a place, as long as pairs enough for a verdict are left.
+    without a place or a partner, as long as pairs enough for a verdict are left, or there could be none anyway.
     """
     counts = [Counter(place for place, _ in side if place) for side in (a, b)]
     both = [place for place, _ in a if place and counts[0][place] == counts[1][place] == 1]
@@ -79,7 +79,7 @@ def pair(a: Sequence[Valued], b: Sequence[Valued], names: tuple[str, str]) -> Pa
     )
     doubtful = [f"{_named(repeated)} (there more than once on a side)"] if repeated else []
     doubtful += _runs(names, [sum(place is None for place, _ in side) for side in (a, b)], "without pair or seed")
-    if both and (len(both) >= LEAST or not doubtful):
+    if len(both) >= LEAST or (both and not doubtful and min(len(a), len(b)) < LEAST):
         alone = [sum(count[place] for place in count if place not in (*both, *repeated)) for count in counts]
         left_out = [*doubtful, *_runs(names, alone, "without a partner")]
         values = [{place: value for place, value in side if place} for side in (a, b)]
@@ -89,10 +89,11 @@ def pair(a: Sequence[Valued], b: Sequence[Valued], names: tuple[str, str]) -> Pa
             f"Left out of the pairs: {'; '.join(left_out)}." if left_out else "",
         )  # fmt: skip
     remark = ""
-    if doubtful and counts[0].keys() & counts[1].keys():
+    if counts[0].keys() & counts[1].keys():
+        without = f"without {' and '.join(doubtful)} " if doubtful else ""
         remark = (
-            f"Not paired, since without {' and '.join(doubtful)} fewer than {LEAST} pairs are left: drift between the "
-            "two sets counts as a difference here."
+            f"Not paired, since {without}fewer than {LEAST} pairs are left: drift between the two sets counts as a "
+            "difference here."
         )
     ours, theirs = (tuple(value for _, value in side) for side in (a, b))
     return Pairing(ours, theirs, remark=remark)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """One side of a comparison: what its runs tell of each figure, and whether those that tell it stand for all."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
 from fabtune.measure.metrics import Figure, Metric, Untold
-from fabtune.model.judgement import failed_of, left_out_of
+from fabtune.model.judgement import failed_of, lacking_of, left_out_of
 from fabtune.model.runrecord import RunRecord
 from fabtune.model.units import counted
 from fabtune.report.pairing import Belonging, Valued
@@ -21,11 +21,13 @@ Key = tuple[str, str]
 class Sample:
     """One side's runs: place and figures of those to be used, their clocks, the steps of others.
 
-    Of these some `failed`, and some are `left_out` since they break a law of their own figures.
+    `ways` are the directions in which each run was to move data, by step.  Of the others some `failed`, and some are
+    `left_out` since they break a law of their own figures.
     """
 
     name: str
     used: tuple[tuple[Belonging | None, dict[Key, Figure]], ...]
+    ways: tuple[Mapping[str, frozenset[str]], ...]
     clocks: tuple[str, ...]
     failed: tuple[frozenset[str], ...]
     left_out: tuple[frozenset[str], ...] = ()
@@ -47,11 +49,12 @@ class Sample:
     def unfair(self, key: Key) -> str:
         """Return why the runs that have the figure are no fair sample of all; nothing where they are.
 
-        What fails, cannot be right or cannot tell a latency, is seldom a run like the others: by those that are left
-        alone, a setting under which every other run fails would be none the worse for it.
+        What fails, cannot be right, moves nothing one way or cannot tell a latency, is seldom a run like the others:
+        by those that are left alone, a setting under which every other run fails would be none the worse for it.
         """
         step, figure = key
-        here = [found for _, found in self.used if any(one == step for one, _ in found)]
+        runs = [(found, ways) for (_, found), ways in zip(self.used, self.ways, strict=True)]
+        here = [(found, ways[step]) for found, ways in runs if any(one == step for one, _ in found)]
         # One that failed before its first step failed at all of them.
         failed = sum(not steps or step in steps for steps in self.failed)
         out = sum(step in steps for steps in self.left_out)
@@ -63,16 +66,19 @@ class Sample:
         if not here and elsewhere:
             return f"{self.name} was not measured there, but at {listed(list(elsewhere))}"
         # The same step may be run in one direction at a time: those runs tell nothing of the other.
-        way = next((way for way in ("read_", "write_") if figure.startswith(way)), "")
-        mine = [found for found in here if any(one == step and name.startswith(way) for one, name in found)]
+        way = next((way for way in ("read", "write") if figure.startswith(f"{way}_")), "")
+        asked = [found for found, ways in here if not way or way in ways]
+        mine = [found for found in asked if any(one == step and name.startswith(way) for one, name in found)]
+        if lacking := len(asked) - len(mine):
+            return lacking_of(lacking, len(asked), self.name)
         untold = [one for found in mine if not isinstance(one := found.get(key), Metric)]
         if not untold:
             return ""
         why = next((f": {one.why}" for one in untold if isinstance(one, Untold)), "")
         if len(untold) == len(mine):
             return f"no run of {self.name} tells it{why}"
-        runs = f"{len(untold)} of {counted(len(mine), 'run')} of {self.name}"
-        return f"{runs} do not tell it{why}; the others are no fair sample"
+        some = f"{len(untold)} of {counted(len(mine), 'run')} of {self.name}"
+        return f"{some} do not tell it{why}; the others are no fair sample"
 
 
 def clocks_apart(key: Key, a: Sample, b: Sample) -> str:

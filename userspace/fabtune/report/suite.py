@@ -225,7 +225,7 @@ def _of_medians(row: FigureRow) -> float | None:
 
 def _how_sure(outcome: Comparison, runs: str) -> str:
     said = f"{runs[0].upper()}{runs[1:]}"
-    if any(row.judgement.method for row in outcome.primary):
+    if any(row.judgement.interval for row in outcome.primary):
         return f"{said}, {100 * (1 - outcome.rules.level):.3g} % intervals, all points judged together."
     most = max((row.judgement.n for row in outcome.primary), default=0)
     if most == 0:
