@@ -49,6 +49,15 @@ def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_
     assert found["p50_ms"] == pytest.approx(1, rel=0.1) and found["oldest_s"] == 0.5
 
 
+def test_what_is_slow_is_known_to_more_than_a_hundredth_of_a_megabyte() -> None:
+    """Over a long path a request of 4 KiB at a time is 0.08 MB/s, and 1 % more was 12.5 %."""
+    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"], QUEUE)
+    slow = [attrs.evolve(one, bytes_per_s=one.bytes_per_s / 25) for one in seen]
+    found = clients.figures(record(), "read", slow)
+    assert found["mb_per_s"] == pytest.approx((600 + 100) * 4096 / 50 / 1e6, rel=1e-4)
+    assert found["slowest_mb_per_s"] == pytest.approx(100 * 4096 / 50 / 1e6, rel=1e-4)
+
+
 def test_of_clients_in_step_a_request_more_or_less_of_each_does_not_count() -> None:
     # Two a second of each, first read right before one, last right after one.
     at = [100 + 0.40 + 0.31 * number for number in range(16)]

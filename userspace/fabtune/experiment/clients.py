@@ -20,7 +20,7 @@ from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import IDLE_S, host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.model.results import BY_DISK, Point
+from fabtune.model.results import BY_DISK, Point, rounded
 from fabtune.model.runrecord import (
     Draft,
     PathTold,
@@ -141,7 +141,7 @@ def with_what_bounds(settings: Settings, point: Point, points: Sequence[Point]) 
     if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
         point |= {"bound_by": BY_DISK}
     told = path_told(settings, settings.op if settings.op == "mixed" else point["op"])
-    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 4)} if told.network else point
+    return point | {"line_mb_per_s": rounded(told.network.goodput_bytes_per_s / 1e6, 4)} if told.network else point
 
 
 def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:
@@ -267,21 +267,21 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     """
     step = record.steps[0]
     stuck = step.stuck
-    found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 6)}
+    found: dict[str, float | None] = {"oldest_s": rounded(stuck.oldest_s if stuck else 0.0, 6)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     every = _latencies(seen, op, record.runtime_s or math.inf)
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
-        found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
+        found[name] = None if value_ns is None else rounded(value_ns / 1e6, 3)
     cpu = next((one.value for one in metrics.of_step(step) if one.key == "cpu_s_per_gb"), None)
-    found["cpu_s_per_gb"] = None if cpu is None else round(cpu, 3)
+    found["cpu_s_per_gb"] = None if cpu is None else rounded(cpu, 3)
     return found | {
         "queue_full": sum(one.interval.queue_full for one in seen),
-        "mb_per_s": round(sum(shares), 2),
-        "slowest_mb_per_s": round(shares[0], 3),
-        "fastest_mb_per_s": round(shares[-1], 3),
+        "mb_per_s": rounded(sum(shares), 2),
+        "slowest_mb_per_s": rounded(shares[0], 3),
+        "fastest_mb_per_s": rounded(shares[-1], 3),
         "slowest_share": round(shares[0] * len(shares) / sum(shares), 3) if sum(shares) else 0.0,
     }
 

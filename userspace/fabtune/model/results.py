@@ -5,6 +5,7 @@ All paths in an index are relative to the directory that it stands in, so a tree
 of it, as pages are written where an index says.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, cast
 
@@ -44,8 +45,17 @@ WITHOUT_FIGURES = (FAILED, LEFT_OUT, LACKING)
 UNTOLD_BECAUSE = "_untold"
 # How a fleet calls the point of all hosts together.
 EVERY_HOST = "all"
+# So many digits of a figure count, however small it is: a gain is a ratio of two.
+_DIGITS_THAT_COUNT = 5
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
+
+
+def rounded(value: float, digits: int) -> float:
+    """Return `value` with `digits` behind the point, as a point keeps it; with more where fewer than five count."""
+    if not value or not math.isfinite(value):
+        return value
+    return round(value, max(digits, _DIGITS_THAT_COUNT - 1 - math.floor(math.log10(abs(value)))))
 
 
 def decides(point: PointRow) -> str:
