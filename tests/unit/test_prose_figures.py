@@ -53,6 +53,18 @@ def times(name: str, factor: str, above: object, below: object, key: str = "mb_p
     return kept(name, key, **{factor: above}, **where) / kept(name, key, **{factor: below}, **where)
 
 
+# Rates in sentences; each has to be among SAID, or among what definitions ask for, or of what is said not to be kept.
+RATE = re.compile(r"(?<![\w.])\d+(?:\.\d+)? MB/s")
+ASKED = [
+    "1 to 16 clients share a LUN whose disk gives 13.6 MB/s,",
+    "as the one disk below them lets them, which is held to 27.3 MB/s",
+    "At 0.5 MB/s each the writers get what they ask for, 4 MB/s together,",
+    "At 4 MB/s they ask for 32 MB/s and",
+]
+NOT_KEPT = [
+    "a run of which no result is kept read 58.6 MB/s with requests of 16 KiB and 95.6 with 256 KiB, and wrote 62.3 and "
+    "98.8:",
+]
 # {} stands for a figure, {~} for one that was taken seed by seed and is another when rounded, {i} for its interval,
 # "(LOW to HIGH)"; the values are those of the figures.  What is kept of an interval is that of a gain: its ends are
 # held to it, and another interval must at least have the figure in it.
@@ -106,6 +118,13 @@ EXPERIMENTS = [
     (
         "carries {} MB/s to one side {i} and {} to the other {i}",
         [kept("window-streams", window="85KiB", streams=1, op=op) for op in ("write", "read")],
+    ),
+    *(
+        (
+            "Reads and writes add up to {} MB/s at each rate.",
+            [sum(kept("daq", stream_rate=rate, op=op) for op in ("read", "write"))],
+        )
+        for rate in ("0.5MB", "1MB", "1.5MB", "4MB")
     ),
 ]  # fmt: skip
 WAN = [
@@ -218,3 +237,14 @@ def test_no_ratio_stands_in_a_sentence_that_nothing_is_held_against(page: str) -
     spans = [place(page, sentence).span() for where, sentence, _ in SAID if where == page]
     loose = [match for match in RATIO.finditer(prose(page)) if not any(a <= match.start() < b for a, b in spans)]
     assert [prose(page)[max(0, one.start() - 40) : one.end() + 20] for one in loose] == []
+
+
+def test_no_rate_stands_in_a_sentence_that_nothing_is_held_against() -> None:
+    """Of runs that nobody kept figures stood beside those of kept ones, and nothing told them apart."""
+    page = "experiments.md"
+    spans = [place(page, sentence).span() for where, sentence, _ in SAID if where == page]
+    spans += [place(page, sentence).span() for sentence in (*ASKED, *NOT_KEPT)]
+    loose = [match for match in RATE.finditer(prose(page)) if not any(a <= match.start() < b for a, b in spans)]
+    assert [prose(page)[max(0, one.start() - 40) : one.end() + 20] for one in loose] == []
+    bare = re.findall(r"^ {4}.*\d MB/s.*$", (TOP / "Documentation" / page).read_text(), re.MULTILINE)
+    assert bare == [], "of a command, too"
