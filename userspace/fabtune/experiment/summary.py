@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs that differ in their seed alone, as one row: medians, intervals and groups, and what the profile gained.
 
-One seed is one draw.  A figure's interval holds its mean over all seeds with 95 %, by Student's t on logarithms; where
-the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.  One seed apart
-from all others is no group: it may be an outlier, and is named beside the interval.
+One seed is one draw.  From three on, a figure's interval holds its mean over all seeds with 95 %, by Student's t on
+logarithms; where the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.
+One seed apart from all others is no group: it may be an outlier, and is named beside the interval.
 """
 
 import re
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
+from fabtune.model.judgement import ALPHA, LEAST, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
 from fabtune.model.results import (
     EVERY_HOST,
     THROUGHPUT,
@@ -193,7 +193,8 @@ def _median(values: Sequence[float]) -> float:
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
     rounded = rounded_of(name)
-    low, high = mean_interval(values, ALPHA, rounded)
+    # Of two values Student's t makes an interval that excludes nothing.
+    low, high = mean_interval(values, ALPHA, rounded) if len(values) >= LEAST else (None, None)
     found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
     apart = groups_in(values, rounded)
     if len(apart) > 1:
@@ -214,11 +215,10 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     gains: dict[int, dict[str, Value | None]] = {}
     primary = [(row, row.decides, _sides(row.decides, base, row)) for row, base in held]
     for (row, _, sides), judgement in _judged(primary):
-        there, before = row.point[row.decides], statistics.median(sides.a) if sides.a else 0
-        gain = there / before if there is not None and before else None
         gains[id(row)] = {
-            "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
-            "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
+            "gain": _rounded(judgement.ratio or _gain(sides, row.point[row.decides])),
+            "gain_low": _rounded(judgement.low), "gain_high": _rounded(judgement.high),
+            "verdict": judgement.verdict.value, "why": judgement.why,
         }  # fmt: skip
     beside = [
         (row, figure, _sides(figure, base, row))
@@ -234,6 +234,14 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
                 "cpu_why": judgement.why,
             }  # fmt: skip
     return [attrs.evolve(row, point=row.point | gains.get(id(row), {})) for row in rows]
+
+
+def _gain(sides: Sides, median: float | None) -> float | None:
+    """Return the gain of what was not judged: as of what was, over the seeds' ratios, and with a 0 of the medians."""
+    if sides.a and min(*sides.a, *sides.b) > 0:
+        return statistics.geometric_mean([b / a for a, b in zip(sides.a, sides.b, strict=True)])
+    before = statistics.median(sides.a) if sides.a else 0
+    return median / before if median is not None and before else None
 
 
 def _judged(cases: Sequence[_Case]) -> list[tuple[_Case, Judgement]]:
