@@ -58,7 +58,8 @@ RATE = re.compile(r"(?<![\w.])\d+(?:\.\d+)? MB/s")
 ASKED = [
     "1 to 16 clients share a LUN whose disk gives 13.6 MB/s,",
     "as the one disk below them lets them, which is held to 27.3 MB/s",
-    "At 0.5 MB/s each the writers get what they ask for, 4 MB/s together,",
+    "At 0.5 MB/s each the writers ask for 4 MB/s together,",
+    "the writers cannot have had more than 4 MB/s.",
     "At 4 MB/s they ask for 32 MB/s and",
 ]
 NOT_KEPT = [

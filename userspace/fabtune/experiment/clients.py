@@ -20,7 +20,7 @@ from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import IDLE_S, host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.model.results import BY_DISK, Point, rounded
+from fabtune.model.results import BY_DISK, OFF_BY, Point, rounded
 from fabtune.model.runrecord import (
     Draft,
     PathTold,
@@ -49,6 +49,8 @@ class Client:
 
     interval: DeviceInterval
     bytes_per_s: float
+    # How far that may be off where all clients ask in step.
+    error_bytes_per_s: float = 0.0
 
 
 def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[Client]]:
@@ -252,11 +254,22 @@ def _client(since: Sequence[DeviceInterval], queue_bytes: float) -> Client:
     """Return one disk's figures from its increases since the first reading.
 
     Moderated clients ask in step with each other: from the last reading less the first, one request more or less of
-    every client would count.
+    every client would count.  Where their beat is nearly that of the readings these still see a request come or go over
+    the whole of it, evenly: of that the scatter about the line tells nothing.
     """
     times = [0.0, *(one.elapsed_ns / 1e9 for one in since)]
     moved = [0.0, *(float(sum(op.bytes for op in one.ops.values())) for one in since)]
-    return Client(since[-1], measured.rate_of(times, moved, queue_bytes).bytes_per_s)
+    rate = measured.rate_of(times, moved, queue_bytes)
+    return Client(since[-1], rate.bytes_per_s, max(rate.error_bytes_per_s, queue_bytes / times[-1]))
+
+
+def off_by(seen: Sequence[Client]) -> dict[str, float]:
+    """Return by which share the throughput of moderated clients may be off.
+
+    They ask in step, at instants that no seed moves: their errors do not cancel out, nor do those of several runs.
+    """
+    moved = sum(one.bytes_per_s for one in seen)
+    return {OFF_BY: rounded(sum(one.error_bytes_per_s for one in seen) / moved, 4)} if moved else {}
 
 
 def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, float | None]:

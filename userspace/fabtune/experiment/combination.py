@@ -79,6 +79,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: Mapping[str,
             taken, seen = clients.measure(disks, op, settings)
             for way, part in clients.by_way(op, seen):
                 point = common(settings, way) | clients.figures(taken, way, part) | untold_of(taken.steps[0], way)
+                point |= clients.off_by(part) if op == "mixed" else {}
                 found.append(with_bound(point, taken, taken.steps[0], way))
         else:
             crossed = clients.path_told(settings, op) if testbed.fabric.CROSSES_PATH else PathTold()

@@ -16,10 +16,12 @@ from fabtune.measure.measured import ALIKE
 from fabtune.model.judgement import ALPHA, LEAST, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
 from fabtune.model.results import (
     EVERY_HOST,
+    OFF_BY,
     THROUGHPUT,
     UNTOLD_BECAUSE,
     WITHOUT_FIGURES,
     Point,
+    PointRow,
     better_way,
     decides,
     number_of_runs,
@@ -42,12 +44,20 @@ _STATED = ("bound_mb_per_s", "line_mb_per_s", "mathis_mb_per_s")
 # Under which name a point without figures says of its run that it FAILED, is LEFT_OUT, or is LACKING it.
 UNTOLD = "untold"
 # Times are known to a bucket of fabstat at least, those of fio better.
+_OF_BYTES = (THROUGHPUT, "fraction_of_bound", "slowest_mb_per_s")
+_IN_STEP = "readings see whole requests, of clients that ask in step"
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
 
 def rounded_of(figure: str) -> float:
     """Return the share by which a figure may be off to either side because it is known to a bucket only."""
     return _ROUNDED.get(figure, 0.0)
+
+
+def off_of(figure: str, points: Sequence[PointRow]) -> float:
+    """Return the share by which a figure may be off in all of its runs alike, of those `points`."""
+    in_step = max((float(point.get(OFF_BY) or 0) for point in points), default=0.0)
+    return rounded_of(figure) + (in_step if figure in _OF_BYTES else 0.0)
 
 
 @attrs.frozen
@@ -148,7 +158,9 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
             continue
         merged[name] = _median(values)
         if name in _MEASURED:
-            merged |= _spread(name, [float(value) for value in values])
+            merged |= _spread(name, [float(value) for value in values], off_of(name, points))
+    if OFF_BY in merged:
+        merged[OFF_BY] = max(point.number(OFF_BY) for point in points)
     if _LIMITS in merged:
         merged[_LIMITS] = _most_said(points)
     merged["seeds"] = len(points)
@@ -191,8 +203,7 @@ def _median(values: Sequence[float]) -> float:
     return values[0] if len(set(values)) == 1 else statistics.median(values)
 
 
-def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
-    rounded = rounded_of(name)
+def _spread(name: str, values: Sequence[float], rounded: float) -> dict[str, Value | None]:
     # Of two values Student's t makes an interval that excludes nothing.
     low, high = mean_interval(values, ALPHA, rounded) if len(values) >= LEAST else (None, None)
     found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
@@ -259,7 +270,9 @@ def _sides(figure: str, base: Summary, row: Summary) -> Sides:
     seeds = sorted(of_base.keys() & of_row.keys())
     a, b = (tuple(found[seed] for seed in seeds) for found in (of_base, of_row))
     unfair = base.unfair(figure) or row.unfair(figure)
-    return Sides(a=a, b=b, better=better_way(figure), paired=True, rounded=2 * rounded_of(figure), unfair=unfair)
+    rounded = off_of(figure, [base.point]) + off_of(figure, [row.point])
+    sides = Sides(a=a, b=b, better=better_way(figure), paired=True, rounded=rounded, unfair=unfair)
+    return sides if rounded == 2 * rounded_of(figure) else attrs.evolve(sides, rounded_by=_IN_STEP)
 
 
 def _rounded(value: float | None) -> float | None:

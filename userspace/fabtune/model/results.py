@@ -43,6 +43,8 @@ FAILED, LEFT_OUT, LACKING = "failed", "left_out", "lacking"
 WITHOUT_FIGURES = (FAILED, LEFT_OUT, LACKING)
 # What stands behind a figure's name where a point says why it does not tell it.
 UNTOLD_BECAUSE = "_untold"
+# By which share throughput may be off in all seeds alike, where requests are few and all clients send in step.
+OFF_BY = "mb_per_s_off"
 # How a fleet calls the point of all hosts together.
 EVERY_HOST = "all"
 # So many digits of a figure count, however small it is: a gain is a ratio of two.
