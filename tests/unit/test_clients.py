@@ -7,8 +7,12 @@ from run_records import make_record, with_step
 from test_stat import reading
 
 from fabtune.errors import FabtuneError
-from fabtune.experiment import clients
+from fabtune.experiment import clients, expect
+from fabtune.experiment.expect import Expectation
+from fabtune.experiment.summary import summarise
 from fabtune.measure import measured
+from fabtune.measure.beat import off_beat
+from fabtune.model.results import Point
 from fabtune.model.runrecord import RunRecord, Stuck
 
 SECOND = 1_000_000_000
@@ -47,6 +51,15 @@ def test_ramp_and_drain_are_left_out_and_the_slowest_client_is_held_against_the_
     assert found["fastest_mb_per_s"] == pytest.approx(600 * 4096 / 2 / 1e6, abs=0.001)
     assert found["slowest_share"] == pytest.approx(100 / 350, abs=0.001)
     assert found["p50_ms"] == pytest.approx(1, rel=0.1) and found["oldest_s"] == 0.5
+
+
+def test_what_is_slow_is_known_to_more_than_a_hundredth_of_a_megabyte() -> None:
+    """Over a long path a request of 4 KiB at a time is 0.08 MB/s, and 1 % more was 12.5 %."""
+    seen = clients.measured_part(READINGS, 101.5, 3.0, ["sda", "sdb"], QUEUE)
+    slow = [attrs.evolve(one, bytes_per_s=one.bytes_per_s / 25) for one in seen]
+    found = clients.figures(record(), "read", slow)
+    assert found["mb_per_s"] == pytest.approx((600 + 100) * 4096 / 50 / 1e6, rel=1e-4)
+    assert found["slowest_mb_per_s"] == pytest.approx(100 * 4096 / 50 / 1e6, rel=1e-4)
 
 
 def test_of_clients_in_step_a_request_more_or_less_of_each_does_not_count() -> None:
@@ -114,3 +127,28 @@ def test_clients_whose_requests_outlast_the_part_have_no_percentile() -> None:
     # Requests of 1 ms in a part of 1 ms.
     found = clients.figures(attrs.evolve(record(), runtime_s=0.001), "read", seen)
     assert found["p50_ms"] is None and found["p99_ms"] is None and found["mb_per_s"]
+
+
+def test_what_all_writers_and_seeds_are_off_by_alike_is_in_their_interval() -> None:
+    """Writers held to 0.5 MB/s were 0.522 to 0.534 of all seeds: readings each half a second see whole requests."""
+    period_s, ramp_s = 4096 / 7812.5, 1.0
+    worst: list[Point] = []
+    for latency_ms in range(20, 600, 20):
+        begun = [int((off_beat(turn, 0.5) - latency_ms / 1e3) / period_s) + 1 for turn in range(30)]
+        readings = [
+            (100.0 + off_beat(turn, 0.5), two_disks(count, count, round((10 + off_beat(turn, 0.5)) * SECOND)))
+            for turn, count in enumerate(begun)
+        ]
+        seen = clients.measured_part(readings, 100.0 + ramp_s, 6.0, ["sda", "sdb"], QUEUE)
+        point = Point(clients.figures(record(), "write", seen) | clients.off_by(seen) | {"profile": "untouched"})
+        worst = sorted([*worst, point], key=lambda one: one.number("mb_per_s"))
+    # Chance moves a seed's phase by a hundredth or so.
+    for seeds in (worst[-3:], worst[:3]):
+        (row,) = summarise([({"profile": "untouched"}, one | {"seed": seed}) for seed, one in enumerate(seeds, 1)])
+        assert abs(row.point["mb_per_s"] - 0.015625) > 0.03 * 0.015625
+        assert row.point["mb_per_s_low"] <= 0.015625 <= row.point["mb_per_s_high"]
+        at_most = Expectation(says="x", where={}, of={}, to={}, figure="mb_per_s", at_most=0.0155)
+        given = [one | {"seed": seed} for seed, one in enumerate(seeds, 1)]
+        assert expect.judge(at_most, given, {"profile": ["untouched"]}).holds is None
+        bare = [({"profile": "untouched"}, Point({**one, "mb_per_s_off": 0.0})) for one in seeds]
+        assert not summarise(bare)[0].point["mb_per_s_low"] <= 0.015625 <= summarise(bare)[0].point["mb_per_s_high"]

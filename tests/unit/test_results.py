@@ -12,7 +12,7 @@ import pytest
 from run_records import make_record
 
 from fabtune.cli.main import main
-from fabtune.errors import InputError
+from fabtune.errors import ExitCode, InputError
 from fabtune.experiment import batch, definition, results
 from fabtune.measure import recordfile, resulttree
 from fabtune.model.results import FORMAT, ExperimentIndex, Point, SuiteIndex
@@ -158,3 +158,50 @@ def test_points_stand_beside_the_factors_that_they_do_not_name_themselves(tmp_pa
     page = pages.write_experiment(index, tmp_path / "out", in_suite=False).read_text()
     assert ">clients" in page and ">rtt ms" in page and ">rtt<" not in page.split("How this was made")[0]
     assert page.count("119.5") >= 2
+
+
+@pytest.mark.parametrize(
+    ("keys", "place"),
+    [
+        (("directory",), "../../site"),
+        (("directory",), "{}/site"),
+        (("directory",), "."),
+        (("runs", 1, "directory"), "profile=wan/.."),
+        (("runs", 1, "directory"), "../../site/run-1"),
+        (("runs", 0, "files", 0), "../../../../site/read.run.json.gz"),
+    ],
+)
+def test_an_index_that_leads_out_of_its_tree_is_refused(
+    keys: tuple[str | int, ...], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of somebody else's said "../../site", and its pages were replaced."""
+    out = _tree(tmp_path / "suite", "one")
+    for page in ("site/index.html", "site/run-1/index.html", "site/run-2/index.html"):
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text("mine")
+    index = json.loads((out / "index.json").read_text())
+    inner = index["combinations"][0]
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = place.format(tmp_path)
+    (out / "index.json").write_text(json.dumps(index))
+    before = (out / "index.html").read_text()
+    assert main(["report", "--tree", str(out.parent)]) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert "one/index.json: key 'combinations[0]." in said and f"found '{inner[keys[-1]]}'"[:40] in said
+    assert {page.read_text() for page in (tmp_path / "site").rglob("*.html")} == {"mine"}
+    assert (out / "index.html").read_text() == before
+
+
+@pytest.mark.parametrize("linked", ["profile=wan", "profile=wan/run-2"])
+def test_no_page_is_written_through_a_link(linked: str, tmp_path: Path) -> None:
+    out = _tree(tmp_path / "suite", "one")
+    site = tmp_path / "site"
+    shutil.move(out / linked, site)
+    (out / linked).symlink_to(site)
+    for page in site.rglob("*.html"):
+        page.write_text("mine")
+    main(["report", "--tree", str(out.parent)])
+    assert {page.read_text() for page in site.rglob("*.html")} == {"mine"}
+    for page in (out / "index.html", *((out / "profile=wan/index.html",) if linked.endswith("run-2") else ())):
+        assert not [href for href in _links(page) if unquote(href) in (f"{linked}/index.html", "run-2/index.html")]

@@ -20,7 +20,7 @@ from fabtune.measure.workload import LoadStep
 from fabtune.measure.workload_run import IDLE_S, host_used, new_result, sample_s
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING
-from fabtune.model.results import BY_DISK, Point
+from fabtune.model.results import BY_DISK, OFF_BY, Point, rounded
 from fabtune.model.runrecord import (
     Draft,
     PathTold,
@@ -49,6 +49,8 @@ class Client:
 
     interval: DeviceInterval
     bytes_per_s: float
+    # How far that may be off where all clients ask in step.
+    error_bytes_per_s: float = 0.0
 
 
 def measure(disks: Sequence[str], op: str, settings: Settings) -> tuple[RunRecord, list[Client]]:
@@ -141,7 +143,7 @@ def with_what_bounds(settings: Settings, point: Point, points: Sequence[Point]) 
     if disk and abs(bound / disk - 1) < _ROUNDED_BOUND:
         point |= {"bound_by": BY_DISK}
     told = path_told(settings, settings.op if settings.op == "mixed" else point["op"])
-    return point | {"line_mb_per_s": round(told.network.goodput_bytes_per_s / 1e6, 4)} if told.network else point
+    return point | {"line_mb_per_s": rounded(told.network.goodput_bytes_per_s / 1e6, 4)} if told.network else point
 
 
 def _step(disks: Sequence[str], disk_bytes: int, op: str, settings: Settings, gate: Path) -> LoadStep:
@@ -252,11 +254,22 @@ def _client(since: Sequence[DeviceInterval], queue_bytes: float) -> Client:
     """Return one disk's figures from its increases since the first reading.
 
     Moderated clients ask in step with each other: from the last reading less the first, one request more or less of
-    every client would count.
+    every client would count.  Where their beat is nearly that of the readings these still see a request come or go over
+    the whole of it, evenly: of that the scatter about the line tells nothing.
     """
     times = [0.0, *(one.elapsed_ns / 1e9 for one in since)]
     moved = [0.0, *(float(sum(op.bytes for op in one.ops.values())) for one in since)]
-    return Client(since[-1], measured.rate_of(times, moved, queue_bytes).bytes_per_s)
+    rate = measured.rate_of(times, moved, queue_bytes)
+    return Client(since[-1], rate.bytes_per_s, max(rate.error_bytes_per_s, queue_bytes / times[-1]))
+
+
+def off_by(seen: Sequence[Client]) -> dict[str, float]:
+    """Return by which share the throughput of moderated clients may be off.
+
+    They ask in step, at instants that no seed moves: their errors do not cancel out, nor do those of several runs.
+    """
+    moved = sum(one.bytes_per_s for one in seen)
+    return {OFF_BY: rounded(sum(one.error_bytes_per_s for one in seen) / moved, 4)} if moved else {}
 
 
 def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, float | None]:
@@ -267,21 +280,21 @@ def figures(record: RunRecord, op: str, seen: Sequence[Client]) -> dict[str, flo
     """
     step = record.steps[0]
     stuck = step.stuck
-    found: dict[str, float | None] = {"oldest_s": round(stuck.oldest_s if stuck else 0.0, 6)}
+    found: dict[str, float | None] = {"oldest_s": rounded(stuck.oldest_s if stuck else 0.0, 6)}
     if not seen:
         return found | {"mb_per_s": 0.0, "slowest_mb_per_s": 0.0, "fastest_mb_per_s": 0.0, "slowest_share": 0.0}
     shares = sorted(one.bytes_per_s / 1e6 for one in seen)
     every = _latencies(seen, op, record.runtime_s or math.inf)
     for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99)):
         value_ns = every.quantile_ns(share)
-        found[name] = None if value_ns is None else round(value_ns / 1e6, 3)
+        found[name] = None if value_ns is None else rounded(value_ns / 1e6, 3)
     cpu = next((one.value for one in metrics.of_step(step) if one.key == "cpu_s_per_gb"), None)
-    found["cpu_s_per_gb"] = None if cpu is None else round(cpu, 3)
+    found["cpu_s_per_gb"] = None if cpu is None else rounded(cpu, 3)
     return found | {
         "queue_full": sum(one.interval.queue_full for one in seen),
-        "mb_per_s": round(sum(shares), 2),
-        "slowest_mb_per_s": round(shares[0], 3),
-        "fastest_mb_per_s": round(shares[-1], 3),
+        "mb_per_s": rounded(sum(shares), 2),
+        "slowest_mb_per_s": rounded(shares[0], 3),
+        "fastest_mb_per_s": rounded(shares[-1], 3),
         "slowest_share": round(shares[0] * len(shares) / sum(shares), 3) if sum(shares) else 0.0,
     }
 

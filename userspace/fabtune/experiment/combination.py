@@ -25,7 +25,7 @@ from fabtune.measure.workload_run import measure
 from fabtune.model.document import Json
 from fabtune.model.factors import Settings
 from fabtune.model.path import LINUX_FRAMING, NetworkPath
-from fabtune.model.results import Point
+from fabtune.model.results import Point, rounded
 from fabtune.model.runrecord import PathTold, RunRecord, StepResult, Value
 from fabtune.tune.switch import Ends, target_values
 
@@ -79,6 +79,7 @@ def measure_op(testbed: Testbed, disks: list[str], op: str, theirs: Mapping[str,
             taken, seen = clients.measure(disks, op, settings)
             for way, part in clients.by_way(op, seen):
                 point = common(settings, way) | clients.figures(taken, way, part) | untold_of(taken.steps[0], way)
+                point |= clients.off_by(part) if op == "mixed" else {}
                 found.append(with_bound(point, taken, taken.steps[0], way))
         else:
             crossed = clients.path_told(settings, op) if testbed.fabric.CROSSES_PATH else PathTold()
@@ -193,7 +194,7 @@ def figures_of(op: str, taken: RunRecord) -> tuple[StepResult, dict[str, Value |
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
+    return None if value is None else rounded(value, digits)
 
 
 def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Point:
@@ -206,8 +207,8 @@ def with_bound(point: Point, taken: RunRecord, step: StepResult, op: str) -> Poi
     share = point.number("mb_per_s") * 1e6 / bound
     reno = network.sandias_reno_bytes_per_s(point.number("loss"))
     if reno < bound:
-        point |= {"mathis_mb_per_s": round(reno / 1e6, 2)}
-    return point | {"bound_mb_per_s": round(bound / 1e6, 4), "fraction_of_bound": round(share, 4)}
+        point |= {"mathis_mb_per_s": rounded(reno / 1e6, 2)}
+    return point | {"bound_mb_per_s": rounded(bound / 1e6, 4), "fraction_of_bound": rounded(share, 4)}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Literal
 import attrs
 
 from fabtune.errors import InputError
-from fabtune.experiment.summary import rounded_of
+from fabtune.experiment.summary import off_of
 from fabtune.model.judgement import ALPHA
 from fabtune.model.results import EVERY_HOST, THROUGHPUT, PointRow, decides
 from fabtune.model.statistics import mean_interval
@@ -101,7 +101,8 @@ def judge(
         return JudgedExpectation(expectation.says, None, untold)
     # Of a ratio both sides are rounded.
     sides = 2 if expectation.to or expectation.along else 1
-    rounded = (1 + rounded_of(expectation.figure)) ** sides - 1
+    off = off_of(expectation.figure, [row for cell in cells.values() for row in cell])
+    rounded = (1 + off) ** sides - 1
     judged = [_judged(values, low, high, ALPHA / len(ratios), rounded) for values, low, high in ratios]
     part = _part(expectation, rows, factors)
     for holds in (False, None):

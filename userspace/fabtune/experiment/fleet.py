@@ -35,7 +35,7 @@ from fabtune.measure import interleave, measured, metrics, recordfile, workload
 from fabtune.model import typed
 from fabtune.model.document import printed
 from fabtune.model.origin import each
-from fabtune.model.results import EVERY_HOST, Point
+from fabtune.model.results import EVERY_HOST, Point, rounded
 from fabtune.model.untouched import UNTOUCHED
 from fabtune.progress import Progress
 from fabtune.tune import signals
@@ -266,7 +266,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
                     "profile": run.settings.profile,
                     "host": host,
                     "op": way,
-                    "mb_per_s": round(figures[f"{way}_mb_per_s"], 2),
+                    "mb_per_s": rounded(figures[f"{way}_mb_per_s"], 2),
                     **{name: _rounded(figures.get(f"{way}_{name}")) for name in ("p50_ms", "p99_ms")},
                     **untold_of(step, way),
                     "begun_late_ms": round(late_s * 1e3 - start.clock_offset_ms, 1),
@@ -278,7 +278,7 @@ def _points(run: Run, inventory: Inventory, op: str) -> list[Point]:
 
 
 def _rounded(value_ms: float | None) -> float | None:
-    return None if value_ms is None else round(value_ms, 3)
+    return None if value_ms is None else rounded(value_ms, 3)
 
 
 def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Point:
@@ -293,7 +293,7 @@ def _sum(points: Sequence[Point], latencies: Sequence[measured.Latencies]) -> Po
             "profile": points[0]["profile"],
             "host": EVERY_HOST,
             "op": points[0]["op"],
-            "mb_per_s": round(sum(one.number("mb_per_s") for one in points), 2),
+            "mb_per_s": rounded(sum(one.number("mb_per_s") for one in points), 2),
             **{key: _rounded(None if ns is None else ns / 1e6) for key, ns in values.items()},
             "begun_late_ms": max(one.number("begun_late_ms") for one in points),
         }

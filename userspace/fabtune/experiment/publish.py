@@ -19,7 +19,7 @@ from fabtune.measure.resulttree import Complaint
 from fabtune.model.judgement import Verdict, failed_of
 from fabtune.model.listing import first_of
 from fabtune.model.results import DECIDED_BY, FAILED, THROUGHPUT, Point, PointRow, decides, number_of_runs
-from fabtune.report import answers, demo, figure, results_pages, suite
+from fabtune.report import answers, demo, figure, results_pages, seednotes, suite
 from fabtune.report.table import Cell, Column, Table, decimals, significant, times
 
 _FLEET = (
@@ -29,7 +29,7 @@ _FLEET = (
     Column("rate", "mb_per_s", "MB/s", decimals(1)),
     Column("low", "mb_per_s_low", "MB/s", decimals(1)),
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
-    Column("gain", "gain", "", times),
+    Column("gain", "gain", seednotes.GAIN_UNIT, times),
     Column("verdict", "verdict"),
     Column("p50", "p50_ms", "ms", significant(3)),
     Column("p99", "p99_ms", "ms", significant(3)),

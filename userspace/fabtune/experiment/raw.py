@@ -8,6 +8,7 @@ from fabtune.lab import iperf3
 from fabtune.lab.topology import TARGET_ADDRESS, target_namespace
 from fabtune.measure import metrics, network, recordfile
 from fabtune.model.factors import Settings
+from fabtune.model.results import rounded
 
 _PORT = 5201
 _OPS = {"send": "write", "receive": "read"}
@@ -26,5 +27,5 @@ def measure(settings: Settings, results: Path) -> list[tuple[str, dict[str, floa
         rates = [one.value for one in metrics.of_step(step) if one.key == "tcp_mb_per_s"]
         if not rates:
             raise FabtuneError(f"{step.name}: iperf3 reported no rate")
-        found.append((_OPS[str(step.parameters["op"])], {"mb_per_s": round(rates[0], 2)}))
+        found.append((_OPS[str(step.parameters["op"])], {"mb_per_s": rounded(rates[0], 2)}))
     return found

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Runs that differ in their seed alone, as one row: medians, intervals and groups, and what the profile gained.
 
-One seed is one draw.  A figure's interval holds its mean over all seeds with 95 %, by Student's t on logarithms; where
-the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.  One seed apart
-from all others is no group: it may be an outlier, and is named beside the interval.
+One seed is one draw.  From three on, a figure's interval holds its mean over all seeds with 95 %, by Student's t on
+logarithms; where the seeds fall into two groups no mean says anything, and the groups and their ends are given instead.
+One seed apart from all others is no group: it may be an outlier, and is named beside the interval.
 """
 
 import re
@@ -13,13 +13,15 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from fabtune.measure.measured import ALIKE
-from fabtune.model.judgement import ALPHA, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
+from fabtune.model.judgement import ALPHA, LEAST, Judgement, Sides, failed_of, judge_together, lacking_of, left_out_of
 from fabtune.model.results import (
     EVERY_HOST,
+    OFF_BY,
     THROUGHPUT,
     UNTOLD_BECAUSE,
     WITHOUT_FIGURES,
     Point,
+    PointRow,
     better_way,
     decides,
     number_of_runs,
@@ -42,12 +44,20 @@ _STATED = ("bound_mb_per_s", "line_mb_per_s", "mathis_mb_per_s")
 # Under which name a point without figures says of its run that it FAILED, is LEFT_OUT, or is LACKING it.
 UNTOLD = "untold"
 # Times are known to a bucket of fabstat at least, those of fio better.
+_OF_BYTES = (THROUGHPUT, "fraction_of_bound", "slowest_mb_per_s")
+_IN_STEP = "readings see whole requests, of clients that ask in step"
 _ROUNDED = dict.fromkeys(("p50_ms", "p99_ms", "oldest_s"), ALIKE / 2)
 
 
 def rounded_of(figure: str) -> float:
     """Return the share by which a figure may be off to either side because it is known to a bucket only."""
     return _ROUNDED.get(figure, 0.0)
+
+
+def off_of(figure: str, points: Sequence[PointRow]) -> float:
+    """Return the share by which a figure may be off in all of its runs alike, of those `points`."""
+    in_step = max((float(point.get(OFF_BY) or 0) for point in points), default=0.0)
+    return rounded_of(figure) + (in_step if figure in _OF_BYTES else 0.0)
 
 
 @attrs.frozen
@@ -148,7 +158,9 @@ def _summary(factors: dict[str, str], every: Sequence[Point]) -> Summary:
             continue
         merged[name] = _median(values)
         if name in _MEASURED:
-            merged |= _spread(name, [float(value) for value in values])
+            merged |= _spread(name, [float(value) for value in values], off_of(name, points))
+    if OFF_BY in merged:
+        merged[OFF_BY] = max(point.number(OFF_BY) for point in points)
     if _LIMITS in merged:
         merged[_LIMITS] = _most_said(points)
     merged["seeds"] = len(points)
@@ -191,9 +203,9 @@ def _median(values: Sequence[float]) -> float:
     return values[0] if len(set(values)) == 1 else statistics.median(values)
 
 
-def _spread(name: str, values: Sequence[float]) -> dict[str, Value | None]:
-    rounded = rounded_of(name)
-    low, high = mean_interval(values, ALPHA, rounded)
+def _spread(name: str, values: Sequence[float], rounded: float) -> dict[str, Value | None]:
+    # Of two values Student's t makes an interval that excludes nothing.
+    low, high = mean_interval(values, ALPHA, rounded) if len(values) >= LEAST else (None, None)
     found: dict[str, Value | None] = {f"{name}_low": _rounded(low), f"{name}_high": _rounded(high)}
     apart = groups_in(values, rounded)
     if len(apart) > 1:
@@ -214,11 +226,10 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     gains: dict[int, dict[str, Value | None]] = {}
     primary = [(row, row.decides, _sides(row.decides, base, row)) for row, base in held]
     for (row, _, sides), judgement in _judged(primary):
-        there, before = row.point[row.decides], statistics.median(sides.a) if sides.a else 0
-        gain = there / before if there is not None and before else None
         gains[id(row)] = {
-            "gain": _rounded(judgement.ratio or gain), "gain_low": _rounded(judgement.low),
-            "gain_high": _rounded(judgement.high), "verdict": judgement.verdict.value, "why": judgement.why,
+            "gain": _rounded(judgement.ratio or _gain(sides, row.point[row.decides])),
+            "gain_low": _rounded(judgement.low), "gain_high": _rounded(judgement.high),
+            "verdict": judgement.verdict.value, "why": judgement.why,
         }  # fmt: skip
     beside = [
         (row, figure, _sides(figure, base, row))
@@ -236,6 +247,14 @@ def _with_gains(rows: Sequence[Summary]) -> list[Summary]:
     return [attrs.evolve(row, point=row.point | gains.get(id(row), {})) for row in rows]
 
 
+def _gain(sides: Sides, median: float | None) -> float | None:
+    """Return the gain of what was not judged: as of what was, over the seeds' ratios, and with a 0 of the medians."""
+    if sides.a and min(*sides.a, *sides.b) > 0:
+        return statistics.geometric_mean([b / a for a, b in zip(sides.a, sides.b, strict=True)])
+    before = statistics.median(sides.a) if sides.a else 0
+    return median / before if median is not None and before else None
+
+
 def _judged(cases: Sequence[_Case]) -> list[tuple[_Case, Judgement]]:
     """Return the cases with their judgement; those of what a fleet's hosts reach together are a family of their own."""
     found: list[tuple[_Case, Judgement]] = []
@@ -251,7 +270,9 @@ def _sides(figure: str, base: Summary, row: Summary) -> Sides:
     seeds = sorted(of_base.keys() & of_row.keys())
     a, b = (tuple(found[seed] for seed in seeds) for found in (of_base, of_row))
     unfair = base.unfair(figure) or row.unfair(figure)
-    return Sides(a=a, b=b, better=better_way(figure), paired=True, rounded=2 * rounded_of(figure), unfair=unfair)
+    rounded = off_of(figure, [base.point]) + off_of(figure, [row.point])
+    sides = Sides(a=a, b=b, better=better_way(figure), paired=True, rounded=rounded, unfair=unfair)
+    return sides if rounded == 2 * rounded_of(figure) else attrs.evolve(sides, rounded_by=_IN_STEP)
 
 
 def _rounded(value: float | None) -> float | None:

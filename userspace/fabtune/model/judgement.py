@@ -80,7 +80,7 @@ class Sides:
     """One figure of both sides: values of whole runs, `paired` in order or not; `better` is +1 if larger is better.
 
     `bias` is the interval of the ratio that A against A gave where it proved the set-up to favour a side.  `rounded`
-    is how far the ratio may be off because both sides are known to a bucket only, as a share: no number of runs helps.
+    is how far the ratio may be off as `rounded_by` says, as a share: no number of runs helps.
     `unfair` says why the values are no fair sample, where runs without one did not lack it by chance.
     """
 
@@ -90,6 +90,7 @@ class Sides:
     paired: bool
     bias: tuple[float, float] | None = None
     rounded: float = 0.0
+    rounded_by: str = "both sides are known to a bucket only"
     unfair: str = ""
 
     @property
@@ -237,7 +238,7 @@ def _judged(sides: Sides, shift: Shift, p: float, level: float, practical: float
     low, high = measured[0] / (1 + sides.rounded), measured[1] * (1 + sides.rounded)
     verdict, why = _verdict(sides, low, high, practical)
     if verdict is Verdict.CANNOT_TELL and _verdict(sides, *measured, practical)[0] is not Verdict.CANNOT_TELL:
-        why = f"both sides are known to a bucket only: their ratio may be {sides.rounded * 100:.1f} % off"
+        why = f"{sides.rounded_by}: their ratio may be {sides.rounded * 100:.1f} % off"
     means = [statistics.geometric_mean(side) for side in (sides.a, sides.b)]
     return Judgement(
         verdict=verdict, why=why, n=sides.n, ratio=math.exp(shift.estimate), low=low, high=high,

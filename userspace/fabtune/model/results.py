@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What experiments leave: points (one direction of one run) and the indexes of a tree of results, as files have them.
 
-All paths in an index are relative to the directory that it stands in, so a tree may be moved anywhere.
+All paths in an index are relative to the directory that it stands in, so a tree may be moved anywhere; none leads out
+of it, as pages are written where an index says.
 """
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import attrs
 
@@ -16,6 +18,18 @@ from fabtune.model.runrecord import Value
 EXPERIMENT, SUITE = "fabtune-experiment-index/1", "fabtune-suite-index/1"
 Status = Literal["measured", "failed", "refused", "not run"]
 
+
+def _leads_down(path: str) -> bool:
+    return "\0" not in path and all(name not in ("", ".", "..") for name in path.split("/"))
+
+
+_Below = Annotated[str, typed.Check(_leads_down, "a path below the directory, without '..'")]
+_Beside = Annotated[
+    str, typed.Check(lambda name: _leads_down(name) and "/" not in name, "a directory's name, without '/'")
+]
+_OfRun = Annotated[
+    str, typed.Check(lambda path: _leads_down(path) and path.count("/") == 1, "COMBINATION/RUN, without '..'")
+]
 
 # What ``bound_by`` says of a point whose bound is the rate of the target's disk.
 BY_DISK = "disk"
@@ -29,10 +43,21 @@ FAILED, LEFT_OUT, LACKING = "failed", "left_out", "lacking"
 WITHOUT_FIGURES = (FAILED, LEFT_OUT, LACKING)
 # What stands behind a figure's name where a point says why it does not tell it.
 UNTOLD_BECAUSE = "_untold"
+# By which share throughput may be off in all seeds alike, where requests are few and all clients send in step.
+OFF_BY = "mb_per_s_off"
 # How a fleet calls the point of all hosts together.
 EVERY_HOST = "all"
+# So many digits of a figure count, however small it is: a gain is a ratio of two.
+_DIGITS_THAT_COUNT = 5
 # What there is to say of one point, by name: its factors, its figures, or why there are none.
 PointRow = Mapping[str, Any]
+
+
+def rounded(value: float, digits: int) -> float:
+    """Return `value` with `digits` behind the point, as a point keeps it; with more where fewer than five count."""
+    if not value or not math.isfinite(value):
+        return value
+    return round(value, max(digits, _DIGITS_THAT_COUNT - 1 - math.floor(math.log10(abs(value)))))
 
 
 def decides(point: PointRow) -> str:
@@ -102,10 +127,10 @@ class RunEntry:
     """
 
     number: int
-    directory: str
+    directory: _OfRun
     status: Status
     settings: dict[str, Value | None]
-    files: tuple[str, ...]
+    files: tuple[_Below, ...]
     points: tuple[Point, ...]
     why: str = typed.omitted("")
     failed_before: str = typed.omitted("")
@@ -117,7 +142,7 @@ class CombinationEntry:
     """One combination and its runs; `factors` are the texts as written."""
 
     name: str
-    directory: str
+    directory: _Beside
     factors: dict[str, str]
     runs: tuple[RunEntry, ...]
 
@@ -144,7 +169,7 @@ class ExperimentEntry:
     """What a suite says of one experiment; `runs` counts them by status."""
 
     name: str
-    directory: str
+    directory: _Beside
     summary: str
     combinations: int
     runs: dict[str, int]

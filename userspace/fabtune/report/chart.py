@@ -17,6 +17,8 @@ WIDTH = 440
 HEIGHT = 300
 _LEFT, _RIGHT, _BOTTOM = 56, 24, 46
 _LEGEND_LINE = 18
+# A bar is drawn up to so many times the highest mark or bound.
+_BAR_TIMES = 2
 GLYPH = 6.6  # mean advance of a 12-unit sans-serif glyph
 
 Point = tuple[float, float]
@@ -155,7 +157,7 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
     top = 10 + _LEGEND_LINE * len(rows)
     x_scale = make_scale(x, [px for one in series for px, _ in one.points], _LEFT, WIDTH - _RIGHT)
     heights = [py for one in series for _, py in one.points]
-    heights += [end for one in series for _, *ends in one.spans for end in ends]
+    heights += [min(end, _most(series)) for one in series for _, *ends in one.spans for end in ends]
     y_scale = make_scale(y, heights, HEIGHT - _BOTTOM, top, from_zero=from_zero)
     parts = [svg_open(title, f"{y.label} over {x.label}: " + ", ".join(one.name for one in series))]
     parts += draw_axes(x_scale, y_scale)
@@ -164,6 +166,17 @@ def line_chart(title: str, series: Sequence[Series], x: Axis, y: Axis, *, from_z
         parts.append(_legend_entry(one, rows, index))
     parts.append("</svg>")
     return "\n".join(parts)
+
+
+def _most(series: Sequence[Series]) -> float:
+    """Return up to where bars are drawn: an interval of few runs may have powers of ten, and would flatten the rest."""
+    return _BAR_TIMES * max((y for one in series for _, y in one.points), default=0.0) or math.inf
+
+
+def said_of_bars(series: Sequence[Series]) -> str:
+    """Return what stands below a drawing of which a bar does not end within it; nothing where all do."""
+    beyond = any(high > _most(series) for one in series for *_, high in one.spans)
+    return " A bar that ends in an arrow goes on beyond the drawing: the table has its end." if beyond else ""
 
 
 def in_sight(measured: Sequence[Series], bounds: Sequence[Series], times: float) -> tuple[list[Series], str]:
@@ -266,8 +279,10 @@ def curve(one: Series, x: Scale, y: Scale) -> str:
     for px, low, high in one.spans:
         if x.axis.base and px <= 0 or y.axis.base and low <= 0:
             continue
+        opened, end = (" open", "m-3 4l3 -4l3 4") if high > y.high else ("", "m-3 0h6")
+        low, high = min(low, y.high), min(high, y.high)
         left, bottom, tall = num(x.at(px) - 3), num(y.at(low)), num(y.at(high) - y.at(low))
-        drawn += f'<path class="span" d="M{left} {bottom}h6m-3 0v{tall}m-3 0h6"/>'
+        drawn += f'<path class="span{opened}" d="M{left} {bottom}h6m-3 0v{tall}{end}"/>'
     if one.style in MARKED:
         marker = MARKERS[one.look or 0]
         for (px, py), (data_x, data_y) in zip(spots, points, strict=True):

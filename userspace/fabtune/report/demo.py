@@ -33,7 +33,7 @@ from fabtune.report.answers import (
     of_limits,
     shortened,
 )
-from fabtune.report.chart import Axis, Series, line_chart
+from fabtune.report.chart import Axis, Series, line_chart, said_of_bars
 from fabtune.report.looks import looks
 from fabtune.report.page import Answer
 from fabtune.report.table import Column, Table, decimals, plain, significant, times, whole_percent
@@ -64,7 +64,7 @@ _COLUMNS = (
     Column("low", "mb_per_s_low", "MB/s", decimals(1)),
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
     Column("of", "fraction_of_bound", "bound", whole_percent),
-    Column("gain", "gain", "", times),
+    Column("gain", "gain", seednotes.GAIN_UNIT, times),
     Column("verdict", "verdict"),
 )
 # Groups of points that differ in nothing but profile, round trip and direction, each with its heading.
@@ -101,8 +101,13 @@ def group_notes(points: Sequence[Point]) -> list[str]:
 
 
 def _said_seeds(points: Sequence[Point]) -> str:
-    seeds = seednotes.number_of_seeds(_told(points))
-    return "one seed, so without intervals" if seeds == "1" else f"median of {seeds} seeds with its 95 % interval"
+    told = _told(points)
+    seeds = seednotes.number_of_seeds(told)
+    if seeds == "1":
+        return "one seed, so without intervals"
+    if seednotes.too_few(told):
+        return f"median of {seeds} seeds, too few for an interval"
+    return f"median of {seeds} seeds with its 95 % interval"
 
 
 def write(points: Sequence[Point], facts: page.Facts, commands: Sequence[str], out_dir: Path) -> Path:
@@ -193,6 +198,11 @@ def _table(caption: str, points: Sequence[Point], wanted: Sequence[Column]) -> T
 
 def chart(heading: str, op: str, points: Sequence[Point]) -> str:
     """Return the curves of one direction as an ``<svg>`` element."""
+    rate = Axis(f"{OPS[op].lower()}, MB/s")
+    return line_chart(f"{heading}: throughput over RTT", _series(op, points), Axis("round-trip time, ms"), rate)
+
+
+def _series(op: str, points: Sequence[Point]) -> list[Series]:
     mine = [point for point in _told(points) if point["op"] == op]
     look = looks(_profiles(points))
     series = []
@@ -205,17 +215,17 @@ def chart(heading: str, op: str, points: Sequence[Point]) -> str:
             series.append(Series(name, marks, "marks", tuple(spans), look[name]))
     curve = _bound_curve(mine)
     measured = sorted({(point["rtt_ms"], point["bound_mb_per_s"]) for point in mine})
-    series.append(Series("bound", curve or tuple(measured), "bound" if curve else "limits", look=None))
-    rate = Axis(f"{OPS[op].lower()}, MB/s")
-    return line_chart(f"{heading}: throughput over RTT", series, Axis("round-trip time, ms"), rate)
+    return [*series, Series("bound", curve or tuple(measured), "bound" if curve else "limits", look=None)]
 
 
 def _section(heading: str, op: str, points: Sequence[Point]) -> page.Section:
     mine = [point for point in points if point["op"] == op]
     caption = f"{OPS[op]} by profile, and the bound that path, queue depth and bursts set. "
     spread = any(point.get("mb_per_s_low") is not None for point in mine)
-    caption += "Marks are medians over the seeds, bars their 95 % intervals." if spread else "Each mark is one seed."
+    alone = "Marks are medians over the seeds." if seednotes.too_few(mine) else "Each mark is one seed."
+    caption += "Marks are medians over the seeds, bars their 95 % intervals." if spread else alone
     caption += " Only the marks were measured, so that nothing joins them."
+    caption += said_of_bars(_series(op, points)) if _told(mine) else ""
     table = _table(heading, mine, (*_COLUMNS, *_MORE))
     return page.Section(
         heading,

@@ -39,7 +39,7 @@ from fabtune.report.answers import (
     of_gains,
     of_limits,
 )
-from fabtune.report.chart import Axis, Series, in_sight, line_chart, tick_text
+from fabtune.report.chart import Axis, Series, in_sight, line_chart, said_of_bars, tick_text
 from fabtune.report.looks import looks, natural
 from fabtune.report.page import Answer
 from fabtune.report.table import Cell, Column, Table, decimals, percent, plain, significant, times
@@ -49,7 +49,7 @@ _FIGURES = (
     Column("rate", "mb_per_s", "MB/s", decimals(1)),
     Column("low", "mb_per_s_low", "MB/s", decimals(1)),
     Column("high", "mb_per_s_high", "MB/s", decimals(1)),
-    Column("gain", "gain", "", times),
+    Column("gain", "gain", seednotes.GAIN_UNIT, times),
     Column("verdict", "verdict"),
     Column("decided by", DECIDED_BY),
     Column("of", "fraction_of_bound", "bound", percent),
@@ -178,7 +178,8 @@ def answers(
     counting = _counting(rows)
     varying = _varying(counting, factors)
     seeds = seednotes.number_of_seeds(shown)
-    how_sure = "One seed: without intervals." if seeds == "1" else f"Medians of {seeds} seeds with 95 % intervals."
+    intervals = ", too few for intervals" if seednotes.too_few(shown) else " with 95 % intervals"
+    how_sure = "One seed: without intervals." if seeds == "1" else f"Medians of {seeds} seeds{intervals}."
     how_sure += _said_of_what_decides(rows)
     found: list[Answer] = []
     gaining = [row for row in counting if row.get("verdict")]
@@ -283,13 +284,15 @@ def _drawings(title: str, op: str, part: Sequence[PointRow], plot: Plot, look: M
         if not any(len(one.points) > 1 for one in series):
             continue
         heading = f"{title}: {_label(key)} over {_words(plot.x)}"
-        caption = f"{heading}. Marks are medians over the seeds, bars their 95 % intervals."
+        bars = ", bars their 95 % intervals" if any(one.spans for one in series) else ""
+        caption = f"{heading}. Marks are medians over the seeds{bars}."
         if key == THROUGHPUT and decides(mine[0]) == THROUGHPUT:
             limits = {(plot.x_values[str(r[plot.x])], r["bound_mb_per_s"]) for r in mine if r.get("bound_mb_per_s")}
             bound = [Series("bound", tuple(sorted(limits)), "limits", look=None)] if limits else []
             bound, said = in_sight(series, bound, _IN_SIGHT_TIMES)
             series = [*series, *_laws(mine, plot), *bound]
             caption += said
+        caption += said_of_bars(series)
         chart = line_chart(heading, series, _x_axis(plot), Axis(_label(key)))
         figures.append(page.Figure(chart, caption))
     return figures

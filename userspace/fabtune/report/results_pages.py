@@ -22,6 +22,7 @@ PAGE = "index.html"
 # Columns that say which point a row is stand before its figures.
 _FIRST = ("run", "profile", "fabric", "rtt_ms", "loss", "queue_depth", "size_bytes", "host", "op", "left_out")
 # What a reader of an experiment opens first, where the run left it.
+_LINK = "a link, through which no page is written"
 _FIGURES = {
     "figures.html": "figures",
     "report.html": "all records",
@@ -49,15 +50,10 @@ def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool)
     above = [PageLink("suite", _href("..", PAGE))] if in_suite else []
     for cell in index.combinations:
         cell_directory = directory / cell.directory
-        if cell_directory.is_dir():
+        if cell_directory.is_dir() and not cell_directory.is_symlink():
             trail = _moved(above, 1) + [PageLink(index.name, _href("..", PAGE))]
             _write_combination(index, cell, cell_directory, trail)
-    links = [
-        PageLink(cell.name, _href(cell.directory, PAGE), _statuses(cell.runs))
-        if (directory / cell.directory).is_dir()
-        else PageLink(cell.name, "", "not run")
-        for cell in index.combinations
-    ]
+    links = [_link_to(cell, directory / cell.directory) for cell in index.combinations]
     files = [PageLink(what, name) for name, what in _FIGURES.items() if (directory / name).exists()]
     points = [
         {**point.unsaid(cell.factors), **point}
@@ -73,6 +69,14 @@ def write_experiment(index: ExperimentIndex, directory: Path, *, in_suite: bool)
     return page.write(html, directory / PAGE)
 
 
+def _link_to(cell: CombinationEntry, directory: Path) -> PageLink:
+    if directory.is_symlink():
+        return PageLink(cell.name, "", _LINK)
+    if not directory.is_dir():
+        return PageLink(cell.name, "", "not run")
+    return PageLink(cell.name, _href(cell.directory, PAGE), _statuses(cell.runs))
+
+
 def _write_combination(
     index: ExperimentIndex, cell: CombinationEntry, directory: Path, trail: Sequence[PageLink]
 ) -> None:
@@ -82,6 +86,9 @@ def _write_combination(
         run_directory = Path(run.directory).name
         if run.status == "not run":
             links.append(PageLink(name, "", "not run"))
+            continue
+        if (directory / run_directory).is_symlink():
+            links.append(PageLink(name, "", _LINK))
             continue
         links.append(PageLink(name, _href(run_directory, PAGE), run.status))
         _write_run(run, directory / run_directory, _moved(trail, 1) + [PageLink(cell.name, _href("..", PAGE))], name)

@@ -3,8 +3,11 @@
 
 from collections.abc import Iterable, Sequence
 
+from fabtune.model.judgement import LEAST
 from fabtune.model.results import PointRow
 
+# What a gain is: not the ratio of the medians beside it.
+GAIN_UNIT = "by seed"
 GROUPS, APART = "mb_per_s_groups", "mb_per_s_apart"
 
 
@@ -12,6 +15,11 @@ def number_of_seeds(rows: Sequence[PointRow]) -> str:
     """Return of how many seeds `rows` are, as a number or from the least to the most: "3", "1 to 5"."""
     counts = {int(row.get("seeds") or 1) for row in rows} or {1}
     return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts)))))
+
+
+def too_few(rows: Sequence[PointRow]) -> bool:
+    """Tell whether `rows` are of several seeds, and none of enough for an interval."""
+    return 1 < max((int(row.get("seeds") or 1) for row in rows), default=1) < LEAST
 
 
 def said_of_seeds(places: Iterable[tuple[str, PointRow]]) -> list[str]:

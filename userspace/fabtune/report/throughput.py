@@ -11,7 +11,7 @@ from fabtune.measure.workload import said_value
 from fabtune.model.runrecord import Value
 from fabtune.report import cells as cell_sets
 from fabtune.report.cells import CLIENTS, Cell
-from fabtune.report.chart import Axis, Series, binary_size, in_sight, line_chart
+from fabtune.report.chart import Axis, Series, binary_size, in_sight, line_chart, said_of_bars
 from fabtune.report.page import Figure, Section
 from fabtune.report.table import Column, Table, decimals, percent, plain, significant
 
@@ -71,14 +71,14 @@ def _section(group: Sequence[Cell], workload: str, x_name: str, look: Mapping[st
             continue
         bounds, far = in_sight(curves, bounds, _IN_SIGHT_TIMES)
         drawing = line_chart(title, [*curves, *bounds], axis, Axis("files/s" if rate == FILES else "MB/s"))
-        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}{far}{left_out}"))
+        figures.append(Figure(drawing, f"{title}. {_SAID_OF_MARKS}{far}{said_of_bars([*curves, *bounds])}{left_out}"))
         if x_name in LOADS:
             figures += _latency_by_load(part, x_name, title, look, left_out)
         cost = _curves(part, x_name, "cpu_s_per_gb", look)
         if any(len(one.points) > 1 for one in cost):
             drawing = line_chart(f"{title}: CPU", cost, axis, Axis("CPU seconds per GB"))
             said = f"CPU of this host for {title}, all of it, softirq included."
-            figures.append(Figure(drawing, f"{said}{left_out}"))
+            figures.append(Figure(drawing, f"{said}{said_of_bars(cost)}{left_out}"))
     heading = f"{workload}: throughput over {words}"
     names = [x_name, *others]
     return Section(heading, figures=tuple(figures), tables=(_table(heading, group, names), *_cpu(group, names)))
