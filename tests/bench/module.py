@@ -56,7 +56,7 @@ def measure(out: Path, suite: str) -> list[Row]:
     directory, module = out / f"module-{suite}", source_digest()
     subprocess.run(
         [sys.executable, "-m", "fabtune", "lab", "run", "--suite", "trixie", "--kernel-suite", suite,
-         "--clock", "virtual", "--timeout-s", "1800", "--out", str(directory),
+         "--clock", "virtual", "--timeout-s", "7200", "--out", str(directory),
          str(TOP / "tests/bench/module_guest.py")],
         cwd=TOP, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "PYTHONPATH": str(TOP / "userspace")},
         check=True, stdout=sys.stderr,

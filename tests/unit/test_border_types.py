@@ -150,6 +150,7 @@ POINTS = {
     ],
     "report/demo": ["FACETS"],
     "report/figure": ["table(rows)", "reasons(rows)", "write(rows)", "answers(rows)"],
+    "report/seednotes": ["number_of_seeds(rows)", "too_few(rows)", "said_of_seeds(places)"],
 }
 
 

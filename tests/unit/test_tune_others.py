@@ -48,7 +48,7 @@ class Far:
 def far(monkeypatch: pytest.MonkeyPatch) -> Far:
     found = Far([])
     monkeypatch.setattr(climbing, "FarEnd", lambda _: found)
-    monkeypatch.setattr(climbing, "bring_owed", lambda _: [])
+    monkeypatch.setattr(climbing, "bring_owed", lambda *_: [])
     return found
 
 

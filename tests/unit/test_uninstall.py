@@ -32,9 +32,11 @@ class Root:
 
     def uninstall(self) -> tuple[int, str]:
         """Uninstall; return the exit status and what was said."""
+        # Of a make that runs the tests it would inherit flags, and complain of them.
+        own = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MFLAGS")}
         done = subprocess.run(
             ["make", "-s", "uninstall", f"DESTDIR={self.root}"], cwd=TOP, capture_output=True, text=True, check=False,
-            env=os.environ | {"PATH": f"{self.programs}:{os.environ['PATH']}"},
+            env=own | {"PATH": f"{self.programs}:{os.environ['PATH']}"},
         )  # fmt: skip
         return done.returncode, done.stdout + done.stderr
 
