@@ -200,3 +200,18 @@ fails_to_read() {
 		expect nvme0n1 "events['error_${answer%:*}'] == $((before + 1)) and read.errors == $seen and books"
 	done
 }
+
+@test "an append to a zone is a write" {
+	modinfo -p null_blk | grep -q ^zoned: || skip "this kernel's null_blk has no zones"
+	modprobe -r null_blk
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1 zoned=1 zone_size=64
+	[ "$(cat /sys/block/nullb0/queue/zoned)" = host-managed ] || skip "this kernel has no zoned disks"
+	serve /dev/nullb0
+	head -c 4096 /dev/zero > /tmp/appended
+	# The target appends to its own disk; what the initiator passes through has no class of the kernel's.
+	for _ in 1 2 3; do
+		nvme zns zone-append /dev/nvme0n1 --zslba=0 --data-size=4096 --data=/tmp/appended
+	done
+	expect nullb0 'write.completed == 3 == write.issued and write.errors == 0 and write.bytes == 3 * 4096 and books'
+	expect nvme0n1 'write.issued == 0 and other.completed >= 3 and books'
+}
