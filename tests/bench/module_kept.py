@@ -27,6 +27,7 @@ _ROWS = {
     ("none", True): "(a request without a tracer)",
     ("fabstat", True): "**fabstat**",
     ("ceiling", True): "fabstat at its memory ceiling",
+    ("no-books", True): "fabstat with no room for the device's books",
     ("detail", True): "fabstat with `detail=Y`",
     ("detail-ceiling", True): "fabstat with `detail=Y` at its memory ceiling",
     ("fabstat", False): "fabstat by the timekeeper (HPET)",
@@ -41,6 +42,7 @@ _BARS = (
     ("a request of scsi_debug", {("scsi_debug", "fabstat")}, True),
     ("either, while it is switched off", {("null_blk", "off"), ("scsi_debug", "off")}, True),
     ("null_blk at the memory ceiling", {("null_blk", "ceiling")}, True),
+    ("null_blk with no room for its books", {("null_blk", "no-books")}, True),
     (
         "either with `detail=Y`, and null_blk at the ceiling with it",
         {("null_blk", "detail"), ("scsi_debug", "detail"), ("null_blk", "detail-ceiling")},

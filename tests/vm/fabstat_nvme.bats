@@ -204,8 +204,7 @@ fails_to_read() {
 @test "an append to a zone is a write" {
 	modinfo -p null_blk | grep -q ^zoned: || skip "this kernel's null_blk has no zones"
 	modprobe -r null_blk
-	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1 zoned=1 zone_size=64
-	[ "$(cat /sys/block/nullb0/queue/zoned)" = host-managed ] || skip "this kernel has no zoned disks"
+	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1 zoned=1 zone_size=64 || skip "this kernel has no zoned disks"
 	serve /dev/nullb0
 	head -c 4096 /dev/zero > /tmp/appended
 	# The target appends to its own disk; what the initiator passes through has no class of the kernel's.
