@@ -56,8 +56,7 @@ serve() {
 
 null_disk() {
 	modprobe -r null_blk
-	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="$1" nr_devices=1 gb=1 "${@:2}"
-	echo /dev/nullb0
+	modprobe null_blk queue_mode=2 irqmode=2 completion_nsec="$1" nr_devices=1 gb=1 "${@:2}" && echo /dev/nullb0
 }
 
 # fails_to_read BLOCK: that block of 4 KiB.
@@ -202,10 +201,9 @@ fails_to_read() {
 }
 
 @test "an append to a zone is a write" {
-	modinfo -p null_blk | grep -q ^zoned: || skip "this kernel's null_blk has no zones"
-	modprobe -r null_blk
-	modprobe null_blk queue_mode=2 irqmode=0 nr_devices=1 gb=1 zoned=1 zone_size=64 || skip "this kernel has no zoned disks"
-	serve /dev/nullb0
+	# Its null_blk has the parameter all the same.
+	grep -qw blkdev_report_zones /proc/kallsyms || skip "this kernel has no zoned disks"
+	serve "$(null_disk 0 zoned=1 zone_size=64)"
 	head -c 4096 /dev/zero > /tmp/appended
 	# The target appends to its own disk; what the initiator passes through has no class of the kernel's.
 	for _ in 1 2 3; do
