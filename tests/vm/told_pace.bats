@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: GPL-2.0-or-later
-# guest: --suite trixie --clock real --accel uml
-# guest-full: --suite trixie --clock virtual
+# guest: --suite trixie --clock virtual
+# guest-full: --suite trixie --clock real --accel uml
 # `fabtune tune` where connections are held to the pace of a rate that was told too low.
 
 setup() {
