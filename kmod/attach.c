@@ -21,6 +21,7 @@
 #include <trace/events/scsi.h>
 
 #include "attach.h"
+#include "clock.h"
 #include "device.h"
 #include "probes.h"
 #include "target.h"
@@ -51,6 +52,9 @@ static DEFINE_MUTEX(attach_lock);
 static bool wanted;	/* attach_lock */
 static bool target_wanted;	/* attach_lock */
 static u64 since_ns;	/* CLOCK_MONOTONIC; attach_lock */
+/* Since when nothing was missed, CLOCK_MONOTONIC_RAW; of no meaning while it is. attach_lock */
+static u64 counting_since_ns;
+static u64 target_since_ns;
 
 /* Makes the compiler compare each probe with the kernel's own prototype of its tracepoint. */
 static void __maybe_unused check_prototypes(void)
@@ -180,6 +184,7 @@ int fabstat_attach(void)
 	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
 		err = hook_attach(&hooks[i]);
 	WRITE_ONCE(since_ns, ktime_get_ns());
+	WRITE_ONCE(counting_since_ns, fabstat_time_ns(fabstat_ticks()));
 	WRITE_ONCE(wanted, !err);
 	mutex_unlock(&attach_lock);
 	if (err)
@@ -193,8 +198,13 @@ void fabstat_attach_late(void)
 	unsigned int i;
 
 	mutex_lock(&attach_lock);
-	for (i = 0; wanted && i < ARRAY_SIZE(hooks); i++)
+	for (i = 0; wanted && i < ARRAY_SIZE(hooks); i++) {
+		bool was_attached = hooks[i].attached;
+
 		hook_attach(&hooks[i]);
+		if (hooks[i].attached && !was_attached && hook_is_of(&hooks[i], "target_"))
+			WRITE_ONCE(target_since_ns, fabstat_time_ns(fabstat_ticks()));
+	}
 	mutex_unlock(&attach_lock);
 }
 
@@ -213,6 +223,8 @@ int fabstat_attach_target(bool on)
 		err = hook_attach(&hooks[i]);
 	if (err)
 		WRITE_ONCE(target_wanted, false);
+	/* While its core is not loaded there is nothing to be missed. */
+	WRITE_ONCE(target_since_ns, fabstat_time_ns(fabstat_ticks()));
 	for (i = ARRAY_SIZE(hooks); !target_wanted && i--;)
 		if (hook_is_of(&hooks[i], "target_"))
 			hook_detach(&hooks[i]);
@@ -232,6 +244,23 @@ bool fabstat_attached(void)
 u64 fabstat_attached_since_ns(void)
 {
 	return READ_ONCE(since_ns);
+}
+
+/*
+ * Returns since when every request has been counted, CLOCK_MONOTONIC_RAW in ns; 0: they are not.
+ * fabstat_lock.
+ */
+u64 fabstat_counting_since_ns(void)
+{
+	return READ_ONCE(wanted) ? READ_ONCE(counting_since_ns) : 0;
+}
+
+/* Returns the same of the commands that this host serves as a target. fabstat_lock. */
+u64 fabstat_target_counting_since_ns(void)
+{
+	u64 since = fabstat_counting_since_ns();
+
+	return since && READ_ONCE(target_wanted) ? max(since, READ_ONCE(target_since_ns)) : 0;
 }
 
 /* Returns true while every probe is attached on what @prefix names. */

@@ -13,6 +13,8 @@ void fabstat_attach_late(void);
 int fabstat_attach_target(bool on);
 bool fabstat_attached(void);
 u64 fabstat_attached_since_ns(void);
+u64 fabstat_counting_since_ns(void);
+u64 fabstat_target_counting_since_ns(void);
 bool fabstat_attached_scsi(void);
 bool fabstat_attached_target(void);
 bool fabstat_target_wanted(void);

@@ -30,7 +30,8 @@ static __always_inline void fabstat_fill_slot(const struct fabstat_device *dev,
 	WRITE_ONCE(slot->sector, blk_rq_pos(rq));
 	WRITE_ONCE(slot->bytes, blk_rq_bytes(rq));
 	WRITE_ONCE(slot->device, dev->id);
-	WRITE_ONCE(slot->op, op);
+	/* A refusal of the request that had this slot before is none of this one's. */
+	WRITE_ONCE(slot->op_alone, cpu_to_le16(op));
 }
 
 /* @rq, of kind @op, is issued at @now; @past is FABSTAT_PAST if it was before. */

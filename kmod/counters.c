@@ -12,9 +12,6 @@
 #include "counters.h"
 #include "memory.h"
 
-/* Of the 45 that one device could have on one CPU: with the counters these are 100 KiB. */
-#define MAX_HISTOGRAMS	24
-
 /* Of its own: what modules have of per-CPU memory is short. */
 static struct fabstat_histogram __percpu *spilled;
 
@@ -35,27 +32,15 @@ bool fabstat_histogram_spills(const struct fabstat_histogram *histogram, unsigne
 	return histogram == per_cpu_ptr(spilled, cpu);
 }
 
-static unsigned int nr_histograms(const struct fabstat_cpu *cpu)
-{
-	unsigned int op, kind, nr = 0;
-
-	for (op = 0; op < FABSTAT_OPS; op++)
-		for (kind = 0; kind < FABSTAT_KINDS; kind++)
-			nr += !!cpu->histogram[kind][op];
-	return nr;
-}
-
 /*
  * Returns the histogram at @place, which is of this CPU's counters, new or made meanwhile by an
- * interrupt on this CPU; without @room or memory the one that samples spill into. Called from
- * probes.
+ * interrupt on this CPU; without memory the one that samples spill into. Called from probes.
  */
-struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place, bool room)
+struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place)
 {
-	struct fabstat_histogram *histogram = NULL, *winner;
+	struct fabstat_histogram *histogram, *winner;
 
-	if (room)
-		histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
+	histogram = fabstat_alloc(sizeof(*histogram), FABSTAT_HISTOGRAM);
 	if (!histogram)
 		histogram = this_cpu_ptr(spilled);
 	winner = cmpxchg(place, NULL, histogram);
@@ -72,8 +57,7 @@ struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsi
 {
 	struct fabstat_histogram *histogram;
 
-	histogram = fabstat_histogram_make(&cpu->histogram[kind][op],
-					   nr_histograms(cpu) < MAX_HISTOGRAMS);
+	histogram = fabstat_histogram_make(&cpu->histogram[kind][op]);
 	if (histogram == this_cpu_ptr(spilled))
 		fabstat_count(cpu, FABSTAT_NO_HISTOGRAM);
 	return histogram;

@@ -61,7 +61,7 @@ static inline void fabstat_count(struct fabstat_cpu *cpu, enum fabstat_event eve
 	local64_inc(&cpu->rare[event]);
 }
 
-struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place, bool room);
+struct fabstat_histogram *fabstat_histogram_make(struct fabstat_histogram **place);
 struct fabstat_histogram *fabstat_histogram_create(struct fabstat_cpu *cpu, unsigned int op,
 						   enum fabstat_kind kind);
 void fabstat_record(struct fabstat_cpu *cpu, unsigned int op, enum fabstat_kind kind, u64 ns);

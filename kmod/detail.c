@@ -25,10 +25,13 @@ static int detail_set(const char *value, const struct kernel_param *param)
 
 	if (err)
 		return err;
-	if (on)
+	if (on && !static_key_enabled(&fabstat_detail)) {
+		/* The slowest of a former time would hide those of this one. */
+		fabstat_slowest_begin();
 		static_branch_enable(&fabstat_detail);
-	else
+	} else if (!on) {
 		static_branch_disable(&fabstat_detail);
+	}
 	return 0;
 }
 

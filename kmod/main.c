@@ -14,7 +14,7 @@
  *	records		records as text or as typed words
  *	unseen		requests that no probe saw
  *	attach		tracepoints
- *	block, requeue, scsi, nvme, dm	probes
+ *	block, complete, requeue, scsi, nvme, dm	probes
  *	target_parts	the parts of a served command's time, on demand
  *	target, nexus	the other end: commands that this host serves, by session and LUN
  *	tell		the module's own tracepoints (trace.h)

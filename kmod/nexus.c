@@ -225,7 +225,7 @@ void fabstat_nexus_record(struct fabstat_nexus_cpu *cpu, unsigned int op, u64 ns
 	struct fabstat_histogram *histogram = READ_ONCE(cpu->histogram[op]);
 
 	if (!histogram)
-		histogram = fabstat_histogram_make(&cpu->histogram[op], true);
+		histogram = fabstat_histogram_make(&cpu->histogram[op]);
 	local64_inc(&histogram->bucket[fabstat_bucket(ns)]);
 }
 

@@ -58,6 +58,12 @@ enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct r
 	return dev->is_nvme ? fabstat_nvme_error_event(status_of(rq), error) : error;
 }
 
+/* Returns true if @rq is of a multipath disk, whose driver may send its data another way. */
+bool fabstat_nvme_has_ways(const struct fabstat_device *dev, const struct request *rq)
+{
+	return dev->is_nvme && rq->cmd_flags & REQ_DRV;
+}
+
 /*
  * Returns true if the driver took @rq, of a multipath disk, back from its controller. Its status
  * says so no more, but it is marked as of such a disk, and as cancelled; what has no other way is
@@ -67,7 +73,7 @@ bool fabstat_nvme_took_away(const struct fabstat_device *dev, struct request *rq
 {
 	const struct nvme_request_head *head = blk_mq_rq_to_pdu(rq);
 
-	return !FABSTAT_OLD_NVME && dev->is_nvme && rq->cmd_flags & REQ_DRV &&
+	return !FABSTAT_OLD_NVME && fabstat_nvme_has_ways(dev, rq) &&
 	       rq->q->tag_set->cmd_size >= sizeof(*head) && head->flags & NVME_CANCELLED;
 }
 

@@ -19,6 +19,10 @@ void fabstat_probe_issue(void *data, struct request *rq);
 void fabstat_probe_complete(void *data, struct request *rq, fabstat_status_t status,
 			    unsigned int nr_bytes);
 
+/* complete.c */
+void fabstat_complete_slowly(void *data, struct request *rq, fabstat_status_t status,
+			     unsigned int nr_bytes);
+
 /* requeue.c */
 void fabstat_probe_requeue(void *data, struct request *rq);
 
@@ -31,6 +35,7 @@ void fabstat_probe_remap(void *data, struct request *rq, dev_t from, sector_t se
 /* nvme.c */
 enum fabstat_event fabstat_nvme_error(const struct fabstat_device *dev, struct request *rq,
 				      enum fabstat_event error);
+bool fabstat_nvme_has_ways(const struct fabstat_device *dev, const struct request *rq);
 bool fabstat_nvme_took_away(const struct fabstat_device *dev, struct request *rq);
 bool fabstat_nvme_never_sent(const struct fabstat_device *dev, struct request *rq);
 void fabstat_nvme_note(const struct fabstat_place *place, struct request *rq);

@@ -262,7 +262,8 @@ static void show_header(struct fabstat_records *out, const struct reading *readi
 	for (i = 0; fabstat_missing(i); i++)
 		seq_printf(m, "%s%s", i ? "," : "", fabstat_missing(i));
 	/* A device that is there now is shown, though it may go meanwhile. */
-	seq_printf(m, "%s ends=%d\n", i ? "" : "-", !!find_device(reading, &first));
+	seq_printf(m, "%s ends=%d counting_since_ns=%llu\n", i ? "" : "-",
+		   !!find_device(reading, &first), fabstat_counting_since_ns());
 	/* One number a bucket: its lower bound, which is its predecessor's upper one. */
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)

@@ -174,10 +174,11 @@ static void show_header(struct seq_file *m)
 		   THIS_MODULE->version, fabstat_attached(), fabstat_target_wanted(),
 		   fabstat_attached_target(),
 		   fabstat_globals.loaded_ns, fabstat_time_ns(fabstat_ticks()));
-	seq_printf(m, " parts=%d parts_missed=%llu untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu ends=%d\n",
+	seq_printf(m, " parts=%d parts_missed=%llu untracked=%llu crowded=%llu most=%u most_nexuses=%u memory_refused=%llu ends=%d",
 		   fabstat_target_parts_seen(), fabstat_target_missed(),
 		   fabstat_nexus_untracked(), fabstat_target_crowded(), FABSTAT_TARGET_COMMANDS,
 		   FABSTAT_MAX_NEXUSES, fabstat_memory_refused(), !!fabstat_nexus(0));
+	seq_printf(m, " counting_since_ns=%llu\n", fabstat_target_counting_since_ns());
 	seq_puts(m, "buckets from_ns");
 	for (i = 0; i < FABSTAT_BUCKETS; i++)
 		seq_printf(m, " %llu", fabstat_bucket_from(i));

@@ -45,8 +45,13 @@ struct fabstat_slot {
 	struct fabstat_retry __rcu *retry;
 	u32 bytes;
 	u16 device;		/* queue id */
-	u8 op;
-	u8 refusal;		/* of this issue: enum fabstat_event plus 1; 0: none */
+	union {
+		struct {
+			u8 op;
+			u8 refusal;	/* of this issue: enum fabstat_event plus 1; 0: none */
+		};
+		__le16 op_alone;	/* both at once: no refusal */
+	};
 };
 
 #define FABSTAT_CHUNK_SLOTS	128

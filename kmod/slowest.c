@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The slowest requests of each device since it was first seen, and the file that shows them.
+ * The slowest requests of each device since details were last switched on, and the file that shows
+ * them.
  *
  * By the time to completion from the moment when the block layer got it, or, where nobody knows
  * that, from first issue. Nearly every request is faster than the fastest of those that are kept,
@@ -132,6 +133,34 @@ void fabstat_slowest_note(const struct fabstat_place *place, const struct fabsta
 		total_ns = fabstat_ticks_to_ns(fabstat_elapsed(retry->first_issue, done->now));
 	if (wait_ns + total_ns > READ_ONCE(place->dev->slow_floor_ns))
 		slowest_keep(place, done, extra, wait_ns, total_ns);
+}
+
+static void forget_slowest(struct fabstat_device *dev)
+{
+	struct fabstat_slowest *slowest = READ_ONCE(dev->slowest);
+	unsigned long flags;
+
+	if (!slowest)
+		return;
+	raw_spin_lock_irqsave(&slowest->lock, flags);
+	slowest->nr = 0;
+	WRITE_ONCE(dev->slow_floor_ns, 0);
+	raw_spin_unlock_irqrestore(&slowest->lock, flags);
+}
+
+/* Begins the lists of all devices that are not gone anew. */
+void fabstat_slowest_begin(void)
+{
+	struct fabstat_device *dev;
+	unsigned int id;
+
+	mutex_lock(&fabstat_lock);
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_device(id);
+		if (dev)
+			forget_slowest(dev);
+	}
+	mutex_unlock(&fabstat_lock);
 }
 
 static int slower_first(const void *a, const void *b)

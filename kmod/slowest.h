@@ -7,6 +7,7 @@
 
 struct fabstat_done;
 
+void fabstat_slowest_begin(void);
 void fabstat_slowest_note(const struct fabstat_place *place, const struct fabstat_done *done,
 			  const struct fabstat_extra *extra);
 

@@ -25,7 +25,7 @@ struct fabstat_traced {
 	u32 sent_back;
 	const char *op;
 	const char *reason;	/* of the error or the refusal; "-": none */
-	u64 device_ns;		/* since the last issue */
+	u64 device_ns;		/* since the last issue; 0: it was refused before */
 	u64 total_ns;		/* since the first issue or refusal */
 };
 #endif
@@ -55,7 +55,7 @@ DECLARE_EVENT_CLASS(fabstat_request,
 		__entry->device_ns = request->device_ns;
 		__entry->total_ns = request->total_ns;
 	),
-	TP_printk("%u,%u %s %llu + %u queue=%u device_ns=%llu total_ns=%llu sent_back=%u reason=%s",
+	TP_printk("%u,%u %s sector=%llu bytes=%u queue=%u device_ns=%llu total_ns=%llu sent_back=%u reason=%s",
 		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->op, __entry->sector,
 		  __entry->bytes, __entry->queue, __entry->device_ns, __entry->total_ns,
 		  __entry->sent_back, __entry->reason)

@@ -210,8 +210,12 @@ all_books_close() {
 	echo 0 > $DELAY
 	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
 	expect "$disk" "d.forgotten == $flying and d.in_flight == 0"
+	told() { sed -n "s/^module .* $1=\([0-9]*\).*/\1/p" /sys/kernel/debug/fabstat/stats; }
+	[ "$(told counting_since_ns)" -eq 0 ]
+	went_off=$(told time_ns)
 	off=$(seen "$disk" 'i.completed')
 	echo Y > $PARAMETERS/enabled
+	[ "$(told counting_since_ns)" -gt "$went_off" ]
 	load_disk "$disk" --rw=read --bs=4k --number_ios=2 --size=16k
 	expect "$disk" "i.completed >= $off + 2 and sum(op.issued for op in ops.values()) == i.completed + d.forgotten"
 	[ "$off" -ge "$before" ]

@@ -168,6 +168,37 @@ in_threads() {
 	rmdir "$dir"
 }
 
+@test "the slowest are those since details were switched on, and no others" {
+	slow_null_blk
+	load_fabstat detail=Y
+	kept() { grep -c "^slow .* op=$1 " /sys/kernel/debug/fabstat/slowest || true; }
+	# A queue makes these slow, and they would hide the next ones.
+	load_disk nullb0 --rw=randread --bs=4k --iodepth=64 --number_ios=200 --size=64m
+	[ "$(kept read)" -eq 16 ]
+	echo N > $PARAMETERS/detail
+	[ "$(kept read)" -eq 16 ]
+	echo Y > $PARAMETERS/detail
+	[ "$(kept read)" -eq 0 ]
+	load_disk nullb0 --rw=randwrite --bs=4k --iodepth=1 --number_ios=20 --size=64m
+	[ "$(kept write)" -eq 16 ]
+	# What is on already goes on.
+	echo Y > $PARAMETERS/detail
+	[ "$(kept write)" -eq 16 ]
+}
+
+@test "a disk with everything to be recorded has a histogram for everything" {
+	disk=$(scsi_debug_disk delay=0 dev_size_mb=16 statistics=1 lbpu=1)
+	load_fabstat detail=Y
+	echo 3 > /sys/bus/pseudo/drivers/scsi_debug/every_nth
+	echo 0x8000 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	for size in 4k 32k 256k 512k; do
+		load_disk "$disk" --rw=randrw --bs=$size --iodepth=4 --number_ios=60 --size=8m --fsync=4 --cpus_allowed=0
+	done
+	load_disk "$disk" --rw=randtrim --bs=4k --iodepth=4 --number_ios=60 --size=8m --cpus_allowed=0
+	echo 0 > /sys/bus/pseudo/drivers/scsi_debug/opts
+	expect "$disk" 'events["no_histogram"] == 0 and books and d.in_flight == 0'
+}
+
 @test "an error is told among the slowest" {
 	disk=$(scsi_debug_disk ndelay=1000000 dev_size_mb=16)
 	requires_injection
