@@ -60,7 +60,7 @@ agree() {
 
 @test "a reading ends with a record that says so, and whoever does not know that passes it over" {
 	[ "$(tail -n 1 $STATS/stats)" = "end devices=$(grep -c '^device ' $STATS/stats)" ]
-	grep -q '^module .* ends=1$' $STATS/stats
+	grep -q "^module .* ends=1 " $STATS/stats
 	python3 - <<-'PYTHON'
 		import struct
 		from pathlib import Path
@@ -74,7 +74,7 @@ agree() {
 	PYTHON
 	# Where no device has been seen there is nothing behind the header, as ever.
 	[ "$(grep -c '^end' $STATS/target)" -eq 0 ]
-	grep -q '^module .* ends=0$' $STATS/target
+	grep -q '^module .* ends=0 ' $STATS/target
 }
 
 @test "a disk that gets more hardware queues has limits by queue from then on, and its books go on" {
