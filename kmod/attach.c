@@ -52,7 +52,7 @@ static DEFINE_MUTEX(attach_lock);
 static bool wanted;	/* attach_lock */
 static bool target_wanted;	/* attach_lock */
 static u64 since_ns;	/* CLOCK_MONOTONIC; attach_lock */
-/* Since when nothing was missed, CLOCK_MONOTONIC_RAW; of no meaning while it is. attach_lock */
+/* When that which is counted began to be, CLOCK_MONOTONIC_RAW; attach_lock */
 static u64 counting_since_ns;
 static u64 target_since_ns;
 
@@ -184,7 +184,7 @@ int fabstat_attach(void)
 	for (i = 0; i < ARRAY_SIZE(hooks) && !err; i++)
 		err = hook_attach(&hooks[i]);
 	WRITE_ONCE(since_ns, ktime_get_ns());
-	WRITE_ONCE(counting_since_ns, fabstat_time_ns(fabstat_ticks()));
+	counting_since_ns = fabstat_time_ns(fabstat_ticks());
 	WRITE_ONCE(wanted, !err);
 	mutex_unlock(&attach_lock);
 	if (err)
@@ -203,7 +203,7 @@ void fabstat_attach_late(void)
 
 		hook_attach(&hooks[i]);
 		if (hooks[i].attached && !was_attached && hook_is_of(&hooks[i], "target_"))
-			WRITE_ONCE(target_since_ns, fabstat_time_ns(fabstat_ticks()));
+			target_since_ns = fabstat_time_ns(fabstat_ticks());
 	}
 	mutex_unlock(&attach_lock);
 }
@@ -218,13 +218,14 @@ int fabstat_attach_target(bool on)
 	int err = 0;
 
 	mutex_lock(&attach_lock);
+	/* While its core is not loaded there is nothing to be missed. */
+	if (on && !target_wanted)
+		target_since_ns = fabstat_time_ns(fabstat_ticks());
 	WRITE_ONCE(target_wanted, on);
 	for (i = 0; on && wanted && i < ARRAY_SIZE(hooks) && !err; i++)
 		err = hook_attach(&hooks[i]);
 	if (err)
 		WRITE_ONCE(target_wanted, false);
-	/* While its core is not loaded there is nothing to be missed. */
-	WRITE_ONCE(target_since_ns, fabstat_time_ns(fabstat_ticks()));
 	for (i = ARRAY_SIZE(hooks); !target_wanted && i--;)
 		if (hook_is_of(&hooks[i], "target_"))
 			hook_detach(&hooks[i]);
@@ -246,21 +247,30 @@ u64 fabstat_attached_since_ns(void)
 	return READ_ONCE(since_ns);
 }
 
-/*
- * Returns since when every request has been counted, CLOCK_MONOTONIC_RAW in ns; 0: they are not.
- * fabstat_lock.
- */
+/* Returns since when every request has been counted, CLOCK_MONOTONIC_RAW; 0: they are not. */
 u64 fabstat_counting_since_ns(void)
 {
-	return READ_ONCE(wanted) ? READ_ONCE(counting_since_ns) : 0;
+	u64 since;
+
+	mutex_lock(&attach_lock);
+	since = wanted ? counting_since_ns : 0;
+	mutex_unlock(&attach_lock);
+	return since;
 }
 
-/* Returns the same of the commands that this host serves as a target. fabstat_lock. */
+/* Returns the same of the commands that this host serves as a target. */
 u64 fabstat_target_counting_since_ns(void)
 {
-	u64 since = fabstat_counting_since_ns();
+	unsigned int i;
+	u64 since;
 
-	return since && READ_ONCE(target_wanted) ? max(since, READ_ONCE(target_since_ns)) : 0;
+	mutex_lock(&attach_lock);
+	since = wanted && target_wanted ? max(counting_since_ns, target_since_ns) : 0;
+	for (i = 0; i < ARRAY_SIZE(hooks); i++)
+		if (hook_is_of(&hooks[i], "target_") && hooks[i].tp && !hooks[i].attached)
+			since = 0;
+	mutex_unlock(&attach_lock);
+	return since;
 }
 
 /* Returns true while every probe is attached on what @prefix names. */

@@ -45,17 +45,30 @@ static void count_failure(struct fabstat_cpu *cpu, unsigned int op, enum fabstat
 }
 
 /*
+ * Returns true if the data of @rq are taken away from it, to be sent another way, and were not sent
+ * this one; @waits: they were, and then sent back. What was started is counted when it fails over.
+ * The data of a flush sequence end twice, the second time as the sequence's end.
+ */
+static bool fails_over_unsent(const struct fabstat_device *dev, const struct request *rq,
+			      bool waits)
+{
+	return fabstat_nvme_has_ways(dev, rq) &&
+	       (waits || !(rq->rq_flags & RQF_FLUSH_SEQ || READ_ONCE(rq->deadline)));
+}
+
+/*
  * Returns true if @rq, which has no bytes left, ends something that was counted before. Of a flush
  * sequence: its data, if any, were issued and completed on their own, and the flush itself is
  * another request; what failed of them is counted there. Of a request of dm-multipath: its data
- * were completed by the end of its clone. What fails over before it was sent has no bytes left
- * either, and nothing of it was counted.
+ * were completed by the end of its clone.
  */
-static bool was_counted_before(const struct fabstat_device *dev, struct request *rq, int error)
+static bool was_counted_before(const struct fabstat_device *dev, struct request *rq, int error,
+			       bool waits)
 {
 	if (error)
 		return rq->bio && op_is_flush(rq->bio->bi_opf);
-	return rq->bio || (fabstat_op(rq) != FABSTAT_FLUSH && !fabstat_nvme_has_ways(dev, rq));
+	return rq->bio ||
+	       (fabstat_op(rq) != FABSTAT_FLUSH && !fails_over_unsent(dev, rq, waits));
 }
 
 /* A request ended that is not in flight according to the books. */
@@ -70,7 +83,7 @@ static void request_complete_unissued(const struct fabstat_place *place, struct 
 		place->slot->refusal = 0;
 		fabstat_retry_free(place->slot);
 	}
-	if (!nr_bytes && was_counted_before(place->dev, rq, error))
+	if (!nr_bytes && was_counted_before(place->dev, rq, error, waits))
 		return;
 	/*
 	 * Given up while it waited for its first issue, or for another one; or seen to end only:

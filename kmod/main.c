@@ -109,6 +109,7 @@ static void fabstat_scan(struct work_struct *work)
 		fabstat_count_on(true);
 	fabstat_attach_late();
 	fabstat_target_parts_follow();
+	fabstat_forget_lost();
 	fabstat_devices_scan();
 	fabstat_target_scan();
 	if (fabstat_memory_eased()) {

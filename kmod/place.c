@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Makes what is missing of a request's place, and clears every place when the probes are off. */
 #include <linux/atomic.h>
+#include <linux/percpu-refcount.h>
 #include <linux/preempt.h>
 #include <linux/spinlock.h>
 
@@ -169,6 +170,37 @@ void fabstat_lose(struct request *rq)
 
 	if (slot)
 		slot_forget(slot, rq->mq_hctx->queue_num, NULL);
+}
+
+static void slot_forget_of(struct fabstat_slot *slot, unsigned int queue, void *data)
+{
+	const struct fabstat_device *dev = data;
+
+	if (slot->device == dev->id && fabstat_issued_at(slot->issued))
+		slot_forget(slot, queue, NULL);
+}
+
+/*
+ * Forgets what is in flight on devices that are going and whose queues nobody uses any more: of a
+ * clone of dm-multipath that its driver had started, and then failed, no probe is told. A set that
+ * has other devices is left to them, who use its tags again. fabstat_lock.
+ */
+void fabstat_forget_lost(void)
+{
+	struct fabstat_device *dev;
+	unsigned int id, queue;
+
+	for (id = 0; id < FABSTAT_MAX_QUEUES; id++) {
+		dev = fabstat_device(id);
+		if (!dev || !dev->dying || fabstat_device_depth(dev) <= 0 ||
+		    !percpu_ref_is_zero(&dev->queue->q_usage_counter))
+			continue;
+		smp_rmb();	/* the last of its requests gave up the queue after its probe */
+		for (queue = 0; queue < dev->nr_tables; queue++)
+			fabstat_table_walk(dev->sched[queue], queue, slot_forget_of, dev);
+		for (queue = 0; dev->set->users == 1 && queue < dev->set->nr_tables; queue++)
+			fabstat_table_walk(dev->set->table[queue], queue, slot_forget_of, dev);
+	}
 }
 
 /*

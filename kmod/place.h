@@ -74,5 +74,6 @@ void fabstat_forget(struct fabstat_slot *slot, unsigned int queue, u64 now);
 u64 fabstat_forgotten(struct fabstat_device *dev, u64 *ticks);
 void fabstat_lose(struct request *rq);
 void fabstat_forget_all(void);
+void fabstat_forget_lost(void);
 
 #endif

@@ -25,7 +25,7 @@ struct fabstat_traced {
 	u32 sent_back;
 	const char *op;
 	const char *reason;	/* of the error or the refusal; "-": none */
-	u64 device_ns;		/* since the last issue; 0: it was refused before */
+	u64 device_ns;		/* since the last issue; 0: it was refused before that */
 	u64 total_ns;		/* since the first issue or refusal */
 };
 #endif

@@ -13,6 +13,7 @@ setup() {
 
 teardown() {
 	! dmsetup info mp > /dev/null 2>&1 || dmsetup remove --noudevsync mp
+	! mountpoint -q /tmp/journal || umount /tmp/journal
 	! [ -d /sys/class/nvme/nvme0 ] || no_nvme_paths stacks
 	unload_fabstat
 	modprobe -r scsi_debug
@@ -117,6 +118,25 @@ multipath_of() {
 	expect "$head" 'd.in_flight == 0 and write.completed == 1 and books'
 }
 
+@test "dm-multipath: what a path's driver fails after it has begun is no reason to keep the path for ever" {
+	modprobe loop && losetup /dev/loop0 > /dev/null 2>&1 && skip "its disk is in use"
+	[ -b /dev/loop0 ] || skip "this kernel has no loop"
+	modprobe -a dm_multipath dm_round_robin
+	# A loop without a file begins each request before it finds that out.
+	dmsetup create --noudevsync mp --table "0 8192 multipath 0 0 1 1 round-robin 0 1 1 /dev/loop0 1000"
+	head=$(dmsetup info -c --noheadings -o blkdevname mp)
+	wait_for test -b "/dev/$head"
+	load_fabstat
+	! dd if=/dev/zero "of=/dev/$head" bs=4k count=1 oflag=direct status=none || return 1
+	expect "$head" 'd.in_flight == 0 and write.errors == 1'
+	expect loop0 'd.in_flight >= 1 and write.completed == 0'
+	dmsetup remove --noudevsync mp
+	# LOOP_CTL_REMOVE
+	python3 -c 'import fcntl; fcntl.ioctl(open("/dev/loop-control"), 0x4C81, 0)'
+	gone() { grep "^device .* state=gone disk=loop0 .* in_flight=0 .* forgotten=[1-9]" /sys/kernel/debug/fabstat/stats; }
+	wait_for gone
+}
+
 @test "NVMe multipath: what a reset sends to the other path is no completion, and no error" {
 	# The resets below find 32 requests under way: a queue is quiesced by RCU's clock, which is slow on PREEMPT_RT, and with
 	# KASAN a request may cost longer than others take.
@@ -176,6 +196,32 @@ multipath_of() {
 	wait $! || true
 	expect "$path" 'flush.sent_back == 1 == events["failed_over"] and flush.completed == 2 and flush.errors == 0' \
 		'hist("flush").count == 2 and books and d.in_flight == 0'
+}
+
+@test "NVMe multipath: data that follow a flush, and that a reset takes from their controller, are told once" {
+	modinfo -p null_blk | grep -q ^cache_size: || skip "this kernel's null_blk has no write cache to flush"
+	nvme_two_paths stacks 1000 memory_backed=1 cache_size=1
+	truncate -s 16M /tmp/image
+	mkfs.ext4 -q /tmp/image
+	dd if=/tmp/image of=/dev/nvme0n1 bs=4M oflag=direct status=none
+	mkdir -p /tmp/journal
+	mount /dev/nvme0n1 /tmp/journal
+	load_fabstat
+	dd if=/dev/zero of=/tmp/journal/file bs=4k count=1 conv=fsync status=none &
+	# The journal's last block is written when the flush before it has come back.
+	commits() {
+		path=$(awk '$1 == "device" { path = "" }
+			$1 == "device" && match($0, / disk=nvme[0-9]+c[0-9]+n1 /) && / in_flight=1 / { path = substr($0, RSTART + 6, RLENGTH - 7) }
+			$1 == "op" && path != "" && / op=flush issued=1 completed=1 / { print path }' /sys/kernel/debug/fabstat/stats)
+		[ "$path" ]
+	}
+	wait_for commits
+	number=${path#*c}
+	echo 1 > "/sys/class/nvme/nvme${number%n1}/reset_controller"
+	wait $!
+	expect "$path" 'write.sent_back == 1 == events["failed_over"] and write.errors == 0 and flush.completed == 1' \
+		'events["unmatched"] == 0 == events["never_issued"] and books and d.in_flight == 0'
+	umount /tmp/journal
 }
 
 @test "NVMe multipath: what fails over before it was sent is told of the path that never had it" {
