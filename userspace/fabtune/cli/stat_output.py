@@ -9,7 +9,7 @@ from typing import Any
 from fabtune.cli.percentiles import PERCENTS, in_ms, of_histogram, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
-from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_unseen
+from fabtune.cli.unseen_output import NOTHING_COUNTED, in_seconds, missing_tracepoints, print_forgotten, print_unseen
 from fabtune.cli.waiting_output import NOTHING_WAITS, in_s, print_waiting, waiting_json
 from fabtune.stat import (
     CountedDevice,
@@ -50,7 +50,7 @@ def _called(interval: Interval, name: str) -> list[DeviceInterval]:
 
 
 def _busy(one: DeviceInterval) -> bool:
-    return bool(one.completed or one.device.in_flight or any(one.events.values()))
+    return bool(one.completed or one.device.in_flight or one.forgotten or any(one.events.values()))
 
 
 def label(device: CountedDevice) -> str:
@@ -85,7 +85,8 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
                 f"how many host{load.host} takes is not known ({load.mean_depth:.1f} in flight on average): its "
                 "hardware queues may share their commands, which debugfs does not tell here"
             )
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
+    print_forgotten(devices)
+    paragraph(f"{in_seconds(interval.elapsed_ns)}. {_ERROR_NOTE}")
 
 
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
@@ -210,6 +211,7 @@ def print_interval_json(
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "counted": interval.counting,
+        "counted_s": None if interval.counted_ns is None else interval.counted_ns / 1e9,
         "vanished": interval.vanished,
         "module": {
             "version": module["version"],

@@ -5,7 +5,7 @@ from typing import Any
 
 from fabtune.cli.percentiles import of_histogram, three_digits, times_json
 from fabtune.cli.table import paragraph, print_json, table
-from fabtune.cli.unseen_output import NOTHING_COUNTED
+from fabtune.cli.unseen_output import NOTHING_COUNTED, in_seconds, not_all_counted
 from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
@@ -31,7 +31,7 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
     elif latest.module["target"] != "1":
         print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
     elif not interval.counting:
-        paragraph("Not all of this interval was counted: a target's commands were not being counted yet when it began.")
+        paragraph(not_all_counted(interval.counted_ns, "a target's commands were not being counted yet when it began"))
     used = interval.windows_used()
     rows = [row for one in interval.luns for row in _rows(one, used[one.lun.id], everything)]
     lost = _lost(interval, latest)
@@ -49,7 +49,7 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         paragraph(sentence)
     told = any(op.ready_ms is not None for one in interval.luns for op in one.ops.values())
     parts = _TOLD if told else _FROM_NOW_ON if latest.module.get("parts") == "1" else _UNTOLD
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {parts}")
+    paragraph(f"{in_seconds(interval.elapsed_ns)}. {_NOTE} {parts}")
 
 
 def _rows(one: LunInterval, window_used: int, everything: bool) -> list[tuple[str, ...]]:
@@ -111,6 +111,7 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "counted": interval.counting,
+        "counted_s": None if interval.counted_ns is None else interval.counted_ns / 1e9,
         "module": {
             "version": module["version"],
             "enabled": module["enabled"] == "1",

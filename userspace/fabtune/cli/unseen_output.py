@@ -19,7 +19,7 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
         paragraph(NOTHING_COUNTED)
         return
     if not interval.counting:
-        paragraph("Not all of this interval was counted: fabstat was still switched off (enabled=N) when it began.")
+        paragraph(not_all_counted(interval.counted_ns, "fabstat was still switched off (enabled=N) when it began"))
     missing = [name for name in missing_tracepoints(module) if name.startswith("scsi_")]
     if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
         # It may be for want of memory as well; older modules do not tell what is missing.
@@ -35,6 +35,32 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
         more = len(lacking) - _MOST_SAID
         told = lacking[:_MOST_SAID] + ([f"and {more} more"] if more > 0 else [])
         paragraph(f"no percentiles (?) where there was no room for all histograms; in none are: {'; '.join(told)}")
+
+
+def not_all_counted(counted_ns: int | None, otherwise: str) -> str:
+    """Say that of an interval `counted_ns` at its end were counted without a break; `otherwise`, where not known."""
+    why = otherwise if counted_ns is None else (
+        f"fabstat has counted without a break only in its last {in_seconds(counted_ns)}"
+    )  # fmt: skip
+    return f"Not all of this interval was counted: {why}."
+
+
+def in_seconds(time_ns: int) -> str:
+    """Return a time as people read it, of any length."""
+    seconds = time_ns / 1e9
+    return f"{seconds:.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
+
+
+def print_forgotten(devices: Sequence[DeviceInterval]) -> None:
+    """Say of which disks requests were lost sight of: no column has them."""
+    lost = [f"{one.device.disk} {one.forgotten}" for one in devices if one.forgotten]
+    if lost:
+        more = len(lost) - _MOST_SAID
+        told = lost[:_MOST_SAID] + ([f"and {more} more disks"] if more > 0 else [])
+        paragraph(
+            "requests whose end was not seen (forgotten), because fabstat was switched off while they were under way, "
+            f"or had no memory to count it: {', '.join(told)}"
+        )
 
 
 def _print_refused(module: Mapping[str, str]) -> None:
