@@ -68,7 +68,7 @@ def test_no_percentile_is_made_of_the_times_that_were_left_over(capsys: pytest.C
     assert row == ["read", "total", "100", "?", "?", "?", "?", "?"]
     assert "read: 5000 of 5100 total times" in shown(refused_unseen(100, again=5000), capsys)
     found = parse(refused_unseen(100, again=5000))
-    stat_output.print_interval_json(since_seen(found), since_seen(found).devices, found, (), one_line=False)
+    stat_output.print_interval_json(since_seen(found), since_seen(found).devices, found, None, one_line=False)
     read = json.loads(capsys.readouterr().out)["devices"][0]["ops"]["read"]
     assert read["total_ms"]["p99"] is None and read["total_ms"]["missing"] == 5000
     assert read["device_ms"]["p99"] == pytest.approx(1, rel=0.04) and read["device_ms"]["missing"] == 0

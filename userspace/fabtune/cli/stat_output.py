@@ -16,7 +16,7 @@ from fabtune.stat import (
     DeviceInterval,
     Interval,
     Percentile,
-    SlowRequest,
+    SlowList,
     Snapshot,
     StuckList,
     StuckRequest,
@@ -200,12 +200,12 @@ def _with_error(percentile: Percentile | None) -> str:
 
 
 def print_interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest] | None,
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, slow: SlowList | None,
     *, one_line: bool,
 ) -> None:  # fmt: skip
     """Print the interval with stable keys, times in ms; on one line for a stream of them.
 
-    `requests` are the slowest ones, None where they were not asked for.
+    `slow` has the slowest requests, None where they were not asked for.
     """
     module = latest.module
     data = {
@@ -224,7 +224,7 @@ def print_interval_json(
             "memory_refused": int(module["memory_refused"]),
             "untracked": int(module["untracked"]),
         },
-        "devices": [_device_json(one) | recorded_json(one, requests) for one in devices],
+        "devices": [_device_json(one) | recorded_json(one, slow) for one in devices],
         "hosts": [
             {"host": load.host, "mean_depth": load.mean_depth, "can_queue": load.can_queue}
             for load in host_loads(interval.devices)
