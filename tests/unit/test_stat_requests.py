@@ -32,7 +32,7 @@ def test_details_are_read_and_subtract(capsys: pytest.CaptureFixture[str]) -> No
     # Switched on between two readings, and on at both.
     assert diff(plain, told).device("sda").ops["read"].details["wait"].count == 2
     assert diff(told, told).device("sda").ops["read"].details["wait"].count == 0
-    print_recorded(since_seen(told).device("sda"), None)
+    print_recorded(since_seen(told).device("sda"), None, asked=False)
     shown = capsys.readouterr().out
     assert "before issue" in shown and "up to 4 KiB" in shown
 
@@ -44,7 +44,7 @@ def test_of_what_took_longer_than_the_last_bucket_s_begin_that_is_all_that_is_sa
     hours_ns = 7_200_000_000_000
     found = parse(reading([hours_ns]) + DETAIL.format(bucket(1500), bucket(hours_ns)))
     one = since_seen(found).device("sda")
-    print_recorded(one, None)
+    print_recorded(one, None, asked=False)
     assert "> 1099512" in capsys.readouterr().out
     stat_output.print_table(since_seen(found), [one], found)
     assert capsys.readouterr().out.count("> 1099512") == 3
@@ -67,7 +67,7 @@ def test_the_slowest_requests_say_what_refused_them(capsys: pytest.CaptureFixtur
     assert first.reasons == ("target_busy", "task_set_full") and first.cpu == 1 and first.error == ""
     assert second.cpu is None and second.error == "error_medium" and second.reasons == ()
     one = since_seen(parse(reading([1500]))).device("sda")
-    print_recorded(one, found)
+    print_recorded(one, found, asked=False)
     shown = capsys.readouterr().out
     assert "sent back 2 times: target_busy" in shown and "error_medium" in shown
     assert [row["total_ms"] for row in recorded_json(one, found)["slowest"]] == [301.0, 0.0002]

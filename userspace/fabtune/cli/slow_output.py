@@ -4,10 +4,10 @@
 from itertools import groupby
 from typing import Any
 
-from fabtune.cli.percentiles import in_ms, percentiles_json
+from fabtune.cli.percentiles import of_histogram, percentiles_json
 from fabtune.cli.table import paragraph, table
 from fabtune.stat import DeviceInterval, Histogram, SlowList, SlowRequest
-from fabtune.stat.snapshot import DETAILS, OPS
+from fabtune.stat.snapshot import DETAILS, OPS, Op
 
 _PERCENTS = {"p50": 50.0, "p99": 99.0, "max": 100.0}
 _LABELS = {"wait": "before issue", "4KiB": "up to 4 KiB", "32KiB": "up to 32 KiB", "256KiB": "up to 256 KiB",
@@ -16,13 +16,23 @@ _LABELS = {"wait": "before issue", "4KiB": "up to 4 KiB", "32KiB": "up to 32 KiB
 _LONG_NS = 1000 * 10**9
 
 
-def print_recorded(one: DeviceInterval, slow: SlowList | None) -> None:
-    """Print a device's waits, its device times by size, and its slowest requests; nothing where none were kept."""
+def print_recorded(one: DeviceInterval, slow: SlowList | None, *, asked: bool) -> None:
+    """Print a device's waits, its device times by size, and its slowest requests; nothing where none were kept.
+
+    `asked` tells whether they are being recorded.
+    """
     rows = [
-        (op, _LABELS[name], str(histogram.count), *map(in_ms, map(histogram.percentile, _PERCENTS.values())))
+        (op, _LABELS[name], str(histogram.count), *(of_histogram(histogram, percent) for percent in _PERCENTS.values()))
         for op in OPS if op in one.ops
         for name in DETAILS if (histogram := one.ops[op].details.get(name)) and histogram.count
     ]  # fmt: skip
+    if lacking := [text for op in OPS if op in one.ops and (text := _lacking(op, one.ops[op]))]:
+        paragraph(
+            "no percentiles (?) of waits and times by size where there was no room for all histograms and some may be "
+            f"in no histogram: {'; '.join(lacking)}"
+        )
+    elif asked and not rows and one.events.get("no_histogram"):
+        paragraph("waits and times by size are not shown, or not all of them: there was no room for histograms")
     if rows:
         table(("op", "wait, or size", "count", "p50 ms", "p99 ms", "max ms"), rows)
     kept = [request for request in slow.requests if request.id == one.device.id] if slow else []
@@ -59,8 +69,20 @@ def recorded_json(one: DeviceInterval, slow: SlowList | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _lacking(name: str, op: Op) -> str:
+    """Say of how many requests of one kind the wait, or the time by size, may be in no histogram."""
+    waits = max((one.lacking for key, one in op.details.items() if key == "wait"), default=0)
+    sizes = max((one.lacking for key, one in op.details.items() if key != "wait"), default=0)
+    short = [
+        f"up to {missing} of {op.completed} {what}" for missing, what in ((waits, "waits"), (sizes, "times by size"))
+        if missing
+    ]  # fmt: skip
+    return f"{name}: {' and '.join(short)}" if short else ""
+
+
 def _figures(histogram: Histogram) -> dict[str, float | int | None]:
-    return {"count": histogram.count} | percentiles_json(histogram, _PERCENTS)
+    told = {"count": histogram.count, "missing_at_most": histogram.lacking}
+    return told | percentiles_json(histogram, _PERCENTS)
 
 
 def _refusals(request: SlowRequest) -> str:

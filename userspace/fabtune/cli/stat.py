@@ -116,7 +116,7 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
         unseen_output.print_unseen(interval, chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
-            slow_output.print_recorded(device, slow)
+            slow_output.print_recorded(device, slow, asked=latest.module.get("detail") == "1")
     else:
         stat_output.print_table(interval, chosen, latest)
 

@@ -225,7 +225,23 @@ def _told(one: CountedDevice) -> dict[str, Op]:
 
     The module's own no_histogram counts all kinds of times together, and an earlier one device times alone.
     """
-    return {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
+    told = {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
+    if not one.events.get(_MAY_SHRINK):
+        return told
+    return {name: replace(op, details=_details_with_lacking(op, one.torn)) for name, op in told.items()}
+
+
+def _details_with_lacking(op: Op, torn: int) -> dict[str, Histogram]:
+    """Return the details of an op with how many each may lack at most.
+
+    The module counts in no other place how many it was to record; what ended before it was asked to is in none either.
+    """
+    sized = sum(recorded.count for name, recorded in op.details.items() if name != "wait")
+    found = {}
+    for name, recorded in op.details.items():
+        short = op.completed - (recorded.count if name == "wait" else sized)
+        found[name] = replace(recorded, lacking=short) if short > torn else recorded
+    return found
 
 
 def _with_lacking(op: Op, torn: int) -> Op:
