@@ -12,7 +12,7 @@ from fabtune.cli import stat_output
 from fabtune.cli.main import main
 from fabtune.cli.slow_output import print_recorded, recorded_json
 from fabtune.errors import InputError
-from fabtune.stat import diff, parse, since_seen
+from fabtune.stat import Waiting, diff, parse, since_seen
 from fabtune.stat.slowest import parse_slowest, slowest
 from fabtune.stat.stuck import parse_stuck, stuck
 
@@ -161,3 +161,27 @@ def test_a_request_of_unknown_age_is_listed_if_it_is_there_for_longer_than_a_loo
     path.write_text(head + known)
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("nothing was to be waited for"))
     assert [one.sector for one in stuck(tmp_path).requests] == [0]
+
+
+def test_of_a_stuck_request_only_what_is_known_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One from before the load was "issued 0.0 s" ago and "sent back 0" times; one that was sent back, issued now."""
+    states = {"in_flight": ("61.5", "2"), "sent_back": ("-", "2"), "before_load": ("-", "-"), "untracked": ("-", "-")}
+    text = "# fabstat-stuck 1\nlist time_ns=9 threshold_ns=60000000000 requests=4\n" + "".join(
+        f"stuck id=4 disk=sda dev=8:0 op=read sector={number} bytes=4096 age_ns=62000000000 state={state} "
+        f"issue_age_ns={61_500_000_000 if state == 'in_flight' else 0} sent_back={2 if told[1] == '2' else 0}\n"
+        for number, (state, told) in enumerate(states.items())
+    )
+    found = parse_stuck(text)
+    monkeypatch.setattr("fabtune.cli.stat.snapshot", lambda: parse(reading([1500])))
+    monkeypatch.setattr("fabtune.cli.stat.stuck", lambda: found)
+    monkeypatch.setattr("fabtune.cli.stat.unsent", lambda *asked: Waiting())
+    assert main(["stuck"]) == 0
+    rows = [line.replace("_", " ") for line in capsys.readouterr().out.splitlines() if " 4096 " in line]
+    assert [
+        tuple(row.split(state.replace("_", " "))[1].split()[:2]) for row, state in zip(rows, states, strict=True)
+    ] == [*states.values()]
+    assert main(["stuck", "--json"]) == 0
+    told = [(one["issue_age_ms"], one["sent_back"]) for one in json.loads(capsys.readouterr().out)["requests"]]
+    assert told == [(61_500.0, 2), (None, 2), (None, None), (None, None)]

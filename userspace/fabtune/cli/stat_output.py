@@ -312,7 +312,9 @@ def print_stuck(
                     "disk": one.disk, "dev": one.dev, "device": _name(one, devices),
                     "op": one.op, "sector": one.sector, "bytes": one.bytes,
                     "age_ms": None if one.age_ns is None else one.age_ns / 1e6,
-                    "state": one.state, "issue_age_ms": one.issue_age_ns / 1e6, "sent_back": one.sent_back,
+                    "state": one.state,
+                    "issue_age_ms": None if one.issue_age_ns is None else one.issue_age_ns / 1e6,
+                    "sent_back": one.sent_back,
                 }
                 for one in found.requests
             ],
@@ -333,7 +335,9 @@ def _print_requests(found: StuckList, devices: Mapping[int, CountedDevice]) -> N
         (
             in_s(one.age_ns), one.disk, one.op, str(one.sector),
             str(one.bytes), one.state.replace("_", " "),
-            f"{one.issue_age_ns / 1e9:.1f}", str(one.sent_back), _path(devices[one.id]) if one.id in devices else "",
+            "-" if one.issue_age_ns is None else in_s(one.issue_age_ns),
+            "-" if one.sent_back is None else str(one.sent_back),
+            _path(devices[one.id]) if one.id in devices else "",
         )
         for one in found.requests
     ]  # fmt: skip
