@@ -193,3 +193,40 @@ def test_looks_take_nothing_from_an_interval_with_a_break(monkeypatch: pytest.Mo
     times.sample(["sda"], 0)
     with pytest.raises(CannotTellError, match="switched off for a while"):
         times.sample(["sda"], 1)
+
+
+@pytest.mark.parametrize("gone", ["enabled", "wanted", "target"])
+def test_what_was_served_before_it_ended_is_not_contradicted(
+    gone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "LIO is not loaded: nothing is being served" stood above rows, and not that only a part had been counted."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(served(10))
+    after.write_text(served(110, time_ns=3 * 10**9).replace(f" {gone}=1 ", f" {gone}=0 "))
+    shown, data = said(["stat", "--target", "--diff", str(before), str(after)], capsys)
+    assert "nothing is being served" not in shown and " read 100 " in shown
+    assert "Not all of this interval was counted: the figures are of what was counted before." in shown
+    if gone == "target":
+        assert "(LIO, target_core_mod) is not loaded, or its tracepoints could not be attached" in shown
+    assert (data["counted"], data["counted_s"]) == (False, 0)
+    # Where there is nothing below, nothing is said of it.
+    after.write_text(after.read_text().split("nexus ")[0])
+    before.write_text(before.read_text().split("nexus ")[0])
+    shown, _ = said(["stat", "--target", "--diff", str(before), str(after)], capsys)
+    assert "figures" not in shown and "no commands seen" in shown
+
+
+def test_what_was_counted_before_it_was_switched_off_is_not_contradicted_and_lacks_no_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "Nothing is being counted" was all that was said above rows: not what they lack, nor what had vanished."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    text = reading([1000])
+    lost = text[text.index("device id=") :].replace("id=4", "id=9").replace("disk=sda", "disk=sdz")
+    before.write_text(text + lost)
+    off = reading([1000] * 5, time_ns=3 * 10**9).replace("enabled=1", "enabled=0").replace("scsi=1", "scsi=0")
+    after.write_text(off.replace("memory_refused=0", "memory_refused=7"))
+    shown, _ = said(["stat", "--diff", str(before), str(after)], capsys)
+    assert "Nothing is being counted" in shown and "the figures are of what was counted before." in shown
+    assert "1 disks of the first reading have gone" in shown and "got no memory 7 times" in shown
+    assert "refusals of SCSI devices are not seen" not in shown

@@ -8,6 +8,7 @@ from fabtune.stat import NOT_COUNTING, DeviceInterval, Interval, Snapshot
 from fabtune.stat.snapshot import TIMES
 
 NOTHING_COUNTED = f"{NOT_COUNTING[0].upper()}{NOT_COUNTING[1:]}."
+COUNTED_BEFORE = "Not all of this interval was counted: the figures are of what was counted before."
 # Of so many disks and kinds of request it is said which times are missing, of the rest how many they are.
 _MOST_SAID = 4
 
@@ -17,11 +18,14 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
     module = latest.module
     if not latest.counting:
         paragraph(NOTHING_COUNTED)
-        return
-    if not interval.counting:
+        if any(one.completed for one in devices):
+            paragraph(COUNTED_BEFORE)
+    elif not interval.counting:
         paragraph(not_all_counted(interval.counted_ns, "fabstat was still switched off (enabled=N) when it began"))
     missing = [name for name in missing_tracepoints(module) if name.startswith("scsi_")]
-    if any(one.device.hctl != "-" for one in devices) and (missing or module["scsi"] != "1"):
+    # Switched off, it has none of its probes attached.
+    detached = latest.counting and module["scsi"] != "1"
+    if any(one.device.hctl != "-" for one in devices) and (missing or detached):
         # It may be for want of memory as well; older modules do not tell what is missing.
         why = f"this kernel has no {', '.join(missing)}" if missing else "its probes are not all attached (scsi=0)"
         paragraph(f"refusals of SCSI devices are not seen: {why}")
