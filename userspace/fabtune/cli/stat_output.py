@@ -9,7 +9,7 @@ from typing import Any
 from fabtune.cli.percentiles import PERCENTS, in_ms, of_histogram, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
-from fabtune.cli.unseen_output import NOTHING_COUNTED, in_seconds, missing_tracepoints, print_forgotten, print_unseen
+from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_forgotten, print_unseen, time_of_rates
 from fabtune.cli.waiting_output import NOTHING_WAITS, in_s, print_waiting, waiting_json
 from fabtune.stat import (
     CountedDevice,
@@ -86,7 +86,8 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
                 "hardware queues may share their commands, which debugfs does not tell here"
             )
     print_forgotten(devices)
-    paragraph(f"{in_seconds(interval.elapsed_ns)}. {_ERROR_NOTE}")
+    own = {one.device.disk: one.elapsed_ns for one in devices if one.completed}
+    paragraph(f"{time_of_rates(interval.elapsed_ns, own)} {_ERROR_NOTE}")
 
 
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:

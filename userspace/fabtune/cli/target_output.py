@@ -5,7 +5,7 @@ from typing import Any
 
 from fabtune.cli.percentiles import of_histogram, three_digits, times_json
 from fabtune.cli.table import paragraph, print_json, table
-from fabtune.cli.unseen_output import COUNTED_BEFORE, NOTHING_COUNTED, in_seconds, not_all_counted
+from fabtune.cli.unseen_output import COUNTED_BEFORE, NOTHING_COUNTED, not_all_counted, time_of_rates
 from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
@@ -47,7 +47,12 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         paragraph(sentence)
     told = any(op.ready_ms is not None for one in interval.luns for op in one.ops.values())
     parts = _TOLD if told else _FROM_NOW_ON if latest.module.get("parts") == "1" else _UNTOLD
-    paragraph(f"{in_seconds(interval.elapsed_ns)}. {_NOTE} {parts}")
+    own = {
+        f"LUN {one.lun.lun} of {one.lun.initiator or 'unknown'}": one.elapsed_ns
+        for one in interval.luns
+        if any(op.completed for op in one.ops.values())
+    }
+    paragraph(f"{time_of_rates(interval.elapsed_ns, own)} {_NOTE} {parts}")
 
 
 def _why_none(latest: TargetSnapshot) -> str:

@@ -11,6 +11,8 @@ NOTHING_COUNTED = f"{NOT_COUNTING[0].upper()}{NOT_COUNTING[1:]}."
 COUNTED_BEFORE = "Not all of this interval was counted: the figures are of what was counted before."
 # Of so many disks and kinds of request it is said which times are missing, of the rest how many they are.
 _MOST_SAID = 4
+# Rates of a row that was there for so much of an interval are those of all of it, as near as matters.
+_AS_LONG = 0.95
 
 
 def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot) -> None:
@@ -36,9 +38,8 @@ def print_unseen(interval: Interval, devices: Sequence[DeviceInterval], latest: 
         )
     _print_refused(module)
     if lacking := [text for one in devices for text in _lacking(one)]:
-        more = len(lacking) - _MOST_SAID
-        told = lacking[:_MOST_SAID] + ([f"and {more} more"] if more > 0 else [])
-        paragraph(f"no percentiles (?) where there was no room for all histograms; in none are: {'; '.join(told)}")
+        told = "; ".join(_first(lacking))
+        paragraph(f"no percentiles (?) where there was no room for all histograms; in none are: {told}")
 
 
 def not_all_counted(counted_ns: int | None, otherwise: str) -> str:
@@ -55,15 +56,28 @@ def in_seconds(time_ns: int) -> str:
     return f"{seconds:.0f} s" if seconds >= 1000 else f"{seconds:.3g} s"
 
 
+def time_of_rates(elapsed_ns: int, of_rows: Mapping[str, int]) -> str:
+    """Return the time of an interval, and that of rows whose rates are over clearly less of it, by their names."""
+    shorter = [f"{name} {in_seconds(own)}" for name, own in of_rows.items() if own < _AS_LONG * elapsed_ns]
+    if not shorter:
+        return f"{in_seconds(elapsed_ns)}."
+    told = "; rates are over less of it for what was first seen later, or went: "
+    return f"{in_seconds(elapsed_ns)}{told}{', '.join(_first(shorter))}."
+
+
+def _first(texts: Sequence[str]) -> list[str]:
+    """Return the first of `texts`, and how many more there are."""
+    more = len(texts) - _MOST_SAID
+    return [*texts[:_MOST_SAID], *([f"and {more} more"] if more > 0 else [])]
+
+
 def print_forgotten(devices: Sequence[DeviceInterval]) -> None:
     """Say of which disks requests were lost sight of: no column has them."""
     lost = [f"{one.device.disk} {one.forgotten}" for one in devices if one.forgotten]
     if lost:
-        more = len(lost) - _MOST_SAID
-        told = lost[:_MOST_SAID] + ([f"and {more} more disks"] if more > 0 else [])
         paragraph(
             "requests whose end was not seen (forgotten), because fabstat was switched off while they were under way, "
-            f"or had no memory to count it: {', '.join(told)}"
+            f"or had no memory to count it: {', '.join(_first(lost))}"
         )
 
 
