@@ -352,7 +352,7 @@ def test_a_name_that_two_disks_have_had_is_the_later_ones() -> None:
 
 def test_json_has_stable_keys_and_percentiles_carry_their_error(capsys: pytest.CaptureFixture[str]) -> None:
     taken = parse(reading([1_000_000] * 99 + [50_000_000], events=" target_busy=3"))
-    stat_output.print_interval_json(since_seen(taken), since_seen(taken).devices, taken, (), one_line=False)
+    stat_output.print_interval_json(since_seen(taken), since_seen(taken).devices, taken, None, one_line=False)
     device = json.loads(capsys.readouterr().out)["devices"][0]
     read = device["ops"]["read"]
     assert device["queue_full"] == 3 and device["parent"] == "session3" and device["depth_limit"] == 32

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from test_stat import reading
+from test_stat_target import INITIATOR, served
 
 from fabtune.cli.main import main
 from fabtune.errors import InputError
@@ -114,3 +115,41 @@ def test_what_happened_before_the_first_reading_is_none_of_the_interval_s_events
             assert f"events: {f'forgotten {count}, eh_wakeups {count}' if count else 'none'}" in out
     with pytest.raises(InputError, match="eh_wakeups smaller"):
         diff(parse(paths[2].read_text()), parse(paths[1].read_text().replace(f"time_ns={3 * S}", f"time_ns={5 * S}")))
+
+
+def test_a_device_that_came_in_mid_interval_says_over_what_time_its_rates_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """10 requests of its last second were 10 IOPS above a footer of an hour."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(reading([1000]))
+    late = other(5, time_ns=3602 * S).replace("seen_ns=1000000000 ", f"seen_ns={3601 * S} ")
+    idle = other(6, time_ns=3602 * S).replace("completed=1 ", "completed=0 ").split("op id=")[0]
+    last = reading([1000] * 9, time_ns=3602 * S)
+    for more, told in (
+        (late, "3600 s; rates are over less of it for what was first seen later, or went: sd5 1 s."),
+        ("", "3600 s."),
+    ):
+        after.write_text(last + more + idle.replace("seen_ns=1000000000 ", f"seen_ns={3601 * S} "))
+        assert main(["stat", "--all", "--diff", str(before), str(after)]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert f" {told} Times are in ms" in out
+    many = "".join(
+        late.replace("id=5", f"id={number}").replace("disk=sd5", f"disk=sd{number}") for number in range(10, 16)
+    )
+    after.write_text(last + many)
+    assert main(["stat", "--diff", str(before), str(after)]) == 0
+    assert "sd13 1 s, and 2 more." in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_lun_that_came_in_mid_interval_says_over_what_time_its_rates_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(served(0).split("nexus ")[0])
+    after.write_text(served(10, time_ns=12 * S).replace("seen_ns=1000000000", f"seen_ns={7 * S}"))
+    assert main(["stat", "--target", "--diff", str(before), str(after)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        f" 10 s; rates are over less of it for what was first seen later, or went: LUN 3 of {INITIATOR} 5 s. " in told
+    )

@@ -2,12 +2,14 @@
 """What fabstat could not count for want of memory: said wherever it matters, and no figure made of the rest."""
 
 import json
+from typing import Any
 
 import pytest
 from test_stat import bucket, reading
 from test_stat_target import served
 
 from fabtune.cli import stat_output, target_output, unseen_output
+from fabtune.cli.main import main
 from fabtune.stat import (
     DeviceInterval,
     Histogram,
@@ -68,7 +70,7 @@ def test_no_percentile_is_made_of_the_times_that_were_left_over(capsys: pytest.C
     assert row == ["read", "total", "100", "?", "?", "?", "?", "?"]
     assert "read: 5000 of 5100 total times" in shown(refused_unseen(100, again=5000), capsys)
     found = parse(refused_unseen(100, again=5000))
-    stat_output.print_interval_json(since_seen(found), since_seen(found).devices, found, (), one_line=False)
+    stat_output.print_interval_json(since_seen(found), since_seen(found).devices, found, None, one_line=False)
     read = json.loads(capsys.readouterr().out)["devices"][0]["ops"]["read"]
     assert read["total_ms"]["p99"] is None and read["total_ms"]["missing"] == 5000
     assert read["device_ms"]["p99"] == pytest.approx(1, rel=0.04) and read["device_ms"]["missing"] == 0
@@ -154,3 +156,56 @@ def test_probes_that_are_not_attached_are_no_kernel_without_tracepoints(capsys: 
         told = shown(text, capsys)
         assert "refusals of SCSI devices are not seen: its probes are not all attached" in told
         assert "this kernel has no" not in told
+
+
+def in_detail(waits: int, small: int, *, reads: int = 10, refused: int = 3, time_ns: int = 2 * 10**9) -> str:
+    """A reading of 10 reads of a disk for which memory for histograms was refused, some of their details among them."""
+    text = reading([MS] * reads, time_ns=time_ns).replace("held_other timeout", "held_other no_histogram timeout")
+    text = text.replace("events id=4", f"events id=4 no_histogram={refused}" if refused else "events id=4")
+    text += f"detail id=4 op=read time=wait sum_ns=1 count={waits} 1:{waits}\n"
+    return text + f"detail id=4 op=read size=4KiB sum_ns=0 count={small} {bucket(MS)}:{small}\n"
+
+
+def details(text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any]:
+    """Return what the verb says of one disk, and its details in JSON."""
+    monkeypatch.setattr("fabtune.cli.stat.snapshot", lambda: parse(text))
+    monkeypatch.setattr("fabtune.cli.stat.slowest", lambda: None)
+    assert main(["stat", "sda"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert main(["stat", "--json"]) == 0
+    return said, json.loads(capsys.readouterr().out)["devices"][0]["detail"].get("read")
+
+
+def test_waits_and_sizes_that_may_be_in_no_histogram_make_no_percentiles(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of waits that there was no room for, the percentiles were of the rest."""
+    said, told = details(in_detail(10, 4), capsys, monkeypatch)
+    assert "read up to 4 KiB 4 ? ? ?" in said and "read before issue 10 0.0000960" in said
+    assert "some may be in no histogram: read: up to 6 of 10 times by size" in said
+    assert told["4KiB"]["p99"] is None and told["4KiB"]["missing_at_most"] == 6
+    assert told["wait"]["p99"] is not None and told["wait"]["missing_at_most"] == 0
+    said, told = details(in_detail(7, 10), capsys, monkeypatch)
+    assert "read before issue 7 ? ? ?" in said and "up to 4 KiB 10 0.999" in said
+    assert "read: up to 3 of 10 waits" in said and told["wait"]["p50"] is None
+    # Where no memory was refused, the rest is of the time in which nobody asked for details.
+    said, told = details(in_detail(7, 4, refused=0), capsys, monkeypatch)
+    assert "?" not in said and "no histogram" not in said and told["wait"]["missing_at_most"] == 0
+
+
+def test_details_without_a_single_histogram_are_said_to_be_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the ceiling nothing at all was printed, as if nothing had waited."""
+    text = in_detail(1, 1)
+    text = text[: text.index("detail id=4")]
+    assert "no room" not in details(text, capsys, monkeypatch)[0], "nobody asked for them"
+    said, _ = details(text.replace(" memory_bytes", " detail=1 memory_bytes"), capsys, monkeypatch)
+    assert "waits and times by size are not shown, or not all of them: there was no room for histograms" in said
+
+
+def test_once_there_is_memory_again_details_are_told_of_the_time_since() -> None:
+    first, second = parse(in_detail(7, 4)), parse(in_detail(27, 24, reads=30, time_ns=3 * 10**9))
+    found = diff(first, second).device("sda").ops["read"].details
+    assert [found[name].lacking for name in ("wait", "4KiB")] == [0, 0]
+    assert found["wait"].percentile(99) is not None

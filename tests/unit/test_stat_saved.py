@@ -119,3 +119,33 @@ def test_a_reading_is_saved_in_the_encoding_that_it_is_read_in(tmp_path: Path) -
     done = subprocess.run([sys.executable, "-c", script], env=where, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "st\u00f6r" in kept.read_text("utf-8")
+
+
+@pytest.mark.parametrize("words", [("--json",), ("--save",), (), ("sda",)])
+def test_of_a_queue_that_the_module_follows_nothing_is_read_that_may_wait_for_it(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sets another scheduler holds its lock until the queue is empty: on a hung disk, for ever."""
+    monkeypatch.setattr(tree, "SYS", host(tmp_path / "sys", "iqn.2026-01.example:t", "192.0.2.1"))
+    asked: list[str] = []
+    read = tree.read_text
+
+    def noted(path: Path | str) -> str | None:
+        asked.append(str(path))
+        return read(path)
+
+    monkeypatch.setattr(tree, "read_text", noted)
+    text = texts()[0].replace("at_limit_ns=0\n", "at_limit_ns=0 depth_error_ns=0 torn=0 limit_of=device\n")
+    (tmp_path / "stats").write_text(text)
+    monkeypatch.setattr("fabtune.cli.stat.snapshot", lambda: parse(text))
+    monkeypatch.setattr("fabtune.cli.stat.text_snapshot", lambda: text_snapshot(tmp_path))
+    monkeypatch.setattr("fabtune.cli.stat.slowest", lambda: None)
+    saved = tmp_path / "saved"
+    assert main(["stat", *words, *([str(saved)] if words == ("--save",) else [])]) == 0
+    assert asked and not [path for path in asked if "/queue/" in path]
+    out = capsys.readouterr().out
+    if words == ("--json",):
+        (device,) = json.loads(out)["devices"]
+        assert (device["nr_requests"], device["depth_limit"]) == (None, 32)
+    if words == ("--save",):
+        assert "nr_requests=-" in saved.read_text()

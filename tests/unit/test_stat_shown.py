@@ -186,3 +186,27 @@ def test_what_each_of_several_queues_has_is_not_taken_for_the_device_s_limit(
     # A module that keeps to the limit that it saw first does not know of nr_requests that were lowered since.
     stat_output.print_details(since_seen(parse(text)).devices[0])
     assert "limit 32 (nr_requests" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("disk", "on"), [("dm-3", "nvme0n1"), ("md0", "nvme0n1p1")])
+def test_what_lies_on_nvme_s_multipath_disk_is_counted_at_its_paths(
+    disk: str, on: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LVM and md on it "had seen no request": sysfs names the multipath disk, and fabstat its paths."""
+    monkeypatch.setattr(tree, "SYS", tmp_path)
+    (tmp_path / f"block/{disk}/slaves/{on}").mkdir(parents=True)
+    (tmp_path / "block/nvme0n1/nvme0n1p1").mkdir(parents=True)
+    (tmp_path / "block/nvme0n1/nvme0n1p1/partition").write_text("1\n")
+    (tmp_path / "class/block").mkdir(parents=True)
+    for name, place in {disk: disk, "nvme0n1": "nvme0n1", "nvme0n1p1": "nvme0n1/nvme0n1p1"}.items():
+        (tmp_path / "class/block" / name).symlink_to(tmp_path / "block" / place)
+    text = reading([1000], identity="disk=nvme0c0n1 dev=259:0 diskseq=3 hctl=- driver=nvme parent=nvme0")
+    second = text[text.index("device id=4") :].replace("id=4", "id=5").replace("nvme0c0n1", "nvme0c1n1")
+    monkeypatch.setattr("fabtune.cli.stat.snapshot", lambda: parse(text + second))
+    monkeypatch.setattr("fabtune.cli.stat.slowest", lambda: None)
+    assert main(["stat", disk]) == 2
+    said = capsys.readouterr().err
+    assert f"{disk} passes requests on to the disks below it" in said and "no request" not in said
+    assert "nvme0c0n1 (path of nvme0n1), nvme0c1n1 (path of nvme0n1)" in said
+    assert main(["stat", "nvme0n1p1"]) == 0
+    assert "whole disk nvme0n1" in (told := capsys.readouterr()).err and "nvme0c1n1" in told.out

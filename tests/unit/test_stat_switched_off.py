@@ -15,7 +15,7 @@ from fabtune.export import gather
 from fabtune.host import tree
 from fabtune.measure import disk_look, request_times, watch
 from fabtune.measure.disk_look import DiskLook, counted_between, fabstat_now
-from fabtune.stat import Snapshot, Waiting, parse
+from fabtune.stat import Snapshot, Waiting, parse, parse_target
 from fabtune.stat.stuck import parse_stuck
 
 _READ = "100 0 8000 50 0 0 0 0 0 0 0 0 0 0 0 0 0\n", "10100 0 20488000 90050 0 0 0 0 32 0 0 0 0 0 0 0 0\n"
@@ -100,3 +100,133 @@ def test_what_a_target_served_while_it_was_not_counted_is_said_to_be_missing(
     assert main([*asked, "--json"]) == ExitCode.DONE
     told = json.loads(capsys.readouterr().out)
     assert told["counted"] is False and told["module"]["wanted"] is True
+
+
+def since(text: str, ns: int) -> str:
+    """The reading `text` of a module that tells since when it has counted without a break."""
+    return text.replace(" untracked=0", f" untracked=0 counting_since_ns={ns}", 1)
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, dict[str, object]]:
+    """Return what the verb says, and its JSON."""
+    assert main(words) == ExitCode.DONE
+    told = " ".join(capsys.readouterr().out.split())
+    assert main([*words, "--json"]) == ExitCode.DONE
+    return told, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("since_ns", "told", "counted_s"),
+    [
+        (2_750_000_000, "fabstat has counted without a break only in its last 0.25 s", 0.25),
+        (1_000_000_000, "", 1.0),
+        (2_000_000_000, "", 1.0),
+    ],
+)
+@pytest.mark.parametrize("target", [False, True])
+def test_a_break_between_two_readings_is_said(
+    target: bool, since_ns: int, told: str, counted_s: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Switched off and on again between two readings, all of it passed for counted: rates too low, and not a word."""
+
+    def make(reads: int, time_ns: int) -> str:
+        return served(reads, time_ns=time_ns) if target else reading([1000] * reads, time_ns=time_ns)
+
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(since(make(10, 2 * 10**9), 10**9))
+    after.write_text(since(make(50, 3 * 10**9), since_ns))
+    words = ["stat", *(["--target"] if target else []), "--diff", str(before), str(after)]
+    shown, data = said(words, capsys)
+    assert ("Not all of this interval was counted" in shown) is bool(told) and told in shown
+    assert (data["counted"], data["counted_s"]) == (not told, counted_s)
+    after.write_text(after.read_text().replace(f"since_ns={since_ns}", "since_ns=1x"))
+    assert main(words) == ExitCode.USAGE and "take it again" in capsys.readouterr().err
+
+
+def test_what_has_been_counted_since_load_is_all_of_it_or_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that was off, or had been, said `counted` of all the time since it was loaded."""
+    hour = 3600 * 10**9
+    monkeypatch.setattr(fabtune.cli.stat, "slowest", lambda: None)
+
+    def now(text: str) -> tuple[str, dict[str, object]]:
+        monkeypatch.setattr(fabtune.cli.stat, "snapshot", lambda: parse(text))
+        monkeypatch.setattr(fabtune.cli.stat, "target_snapshot", lambda: parse_target(text))
+        return said(["stat", "--target"] if text.startswith("# fabstat-target") else ["stat"], capsys)
+
+    for text in (reading([1000], time_ns=hour), served(10, time_ns=hour)):
+        shown, data = now(since(text, hour - 90 * 10**9))
+        assert "Not all of this interval was counted" in shown and "only in its last 90 s" in shown
+        assert (data["counted"], data["counted_s"]) == (False, 90)
+        # It takes a moment to attach the probes.
+        shown, data = now(since(text, 10**9))
+        assert "Not all" not in shown and data["counted"] is True
+        for off in (since(text, 0).replace("enabled=1", "enabled=0"), text.replace("enabled=1", "enabled=0")):
+            shown, data = now(off)
+            assert "Nothing is being counted" in shown and (data["counted"], data["counted_s"]) == (False, 0)
+        # Older modules do not tell.
+        shown, data = now(text)
+        assert "Not all" not in shown and (data["counted"], data["counted_s"]) == (True, None)
+
+
+def test_a_disk_of_which_requests_were_lost_sight_of_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The only thing that had happened to it was that, so that it was left out."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(reading([1000]))
+    after.write_text(reading([1000], time_ns=3 * 10**9).replace("forgotten=0", "forgotten=7"))
+    shown, data = said(["stat", "--diff", str(before), str(after)], capsys)
+    assert "no requests seen" not in shown and " sda " in shown and "no memory to count it: sda 7" in shown
+    assert data["devices"][0]["forgotten"] == 7  # type: ignore[index]
+
+
+def test_looks_take_nothing_from_an_interval_with_a_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both readings had been taken while it counted, and the block layer had the rest."""
+    first, last = since(reading([1000] * 5), 10**9), since(reading([1000] * 9, time_ns=12 * 10**9), 11 * 10**9)
+    assert not counted_between(parse(first), parse(last))
+    assert counted_between(parse(first), parse(last.replace(str(11 * 10**9), str(10**9))))
+    times = request_times.RequestTimes(0)
+    readings = iter((first, last))
+    monkeypatch.setattr(request_times, "snapshot", lambda: parse(next(readings)))
+    times.sample(["sda"], 0)
+    with pytest.raises(CannotTellError, match="switched off for a while"):
+        times.sample(["sda"], 1)
+
+
+@pytest.mark.parametrize("gone", ["enabled", "wanted", "target"])
+def test_what_was_served_before_it_ended_is_not_contradicted(
+    gone: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "LIO is not loaded: nothing is being served" stood above rows, and not that only a part had been counted."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    before.write_text(served(10))
+    after.write_text(served(110, time_ns=3 * 10**9).replace(f" {gone}=1 ", f" {gone}=0 "))
+    shown, data = said(["stat", "--target", "--diff", str(before), str(after)], capsys)
+    assert "nothing is being served" not in shown and " read 100 " in shown
+    assert "Not all of this interval was counted: the figures are of what was counted before." in shown
+    if gone == "target":
+        assert "(LIO, target_core_mod) is not loaded, or its tracepoints could not be attached" in shown
+    assert (data["counted"], data["counted_s"]) == (False, 0)
+    # Where there is nothing below, nothing is said of it.
+    after.write_text(after.read_text().split("nexus ")[0])
+    before.write_text(before.read_text().split("nexus ")[0])
+    shown, _ = said(["stat", "--target", "--diff", str(before), str(after)], capsys)
+    assert "figures" not in shown and "no commands seen" in shown
+
+
+def test_what_was_counted_before_it_was_switched_off_is_not_contradicted_and_lacks_no_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """ "Nothing is being counted" was all that was said above rows: not what they lack, nor what had vanished."""
+    before, after = tmp_path / "a", tmp_path / "b"
+    text = reading([1000])
+    lost = text[text.index("device id=") :].replace("id=4", "id=9").replace("disk=sda", "disk=sdz")
+    before.write_text(text + lost)
+    off = reading([1000] * 5, time_ns=3 * 10**9).replace("enabled=1", "enabled=0").replace("scsi=1", "scsi=0")
+    after.write_text(off.replace("memory_refused=0", "memory_refused=7"))
+    shown, _ = said(["stat", "--diff", str(before), str(after)], capsys)
+    assert "Nothing is being counted" in shown and "the figures are of what was counted before." in shown
+    assert "1 disks of the first reading have gone" in shown and "got no memory 7 times" in shown
+    assert "refusals of SCSI devices are not seen" not in shown

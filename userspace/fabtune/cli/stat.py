@@ -108,16 +108,15 @@ def _show(interval: Interval, latest: Snapshot, args: argparse.Namespace) -> Non
     from fabtune.cli import slow_output, stat_output, unseen_output
 
     chosen = stat_output.chosen_devices(interval, args.device, everything=args.all or args.json)
-    # The slowest are those since a disk was first seen, of no shorter interval.
-    kept = slowest() if not args.watch and not args.diff else None
-    requests = kept.requests if kept else None
+    # The slowest are of all the time in which details were recorded, not of an interval.
+    slow = slowest() if not args.watch and not args.diff else None
     if args.json:
-        stat_output.print_interval_json(interval, chosen, latest, requests, one_line=bool(args.watch))
+        stat_output.print_interval_json(interval, chosen, latest, slow, one_line=bool(args.watch))
     elif args.device and not args.watch:
         unseen_output.print_unseen(interval, chosen, latest)
         for device in chosen:
             stat_output.print_details(device)
-            slow_output.print_recorded(device, requests or ())
+            slow_output.print_recorded(device, slow, asked=latest.module.get("detail") == "1")
     else:
         stat_output.print_table(interval, chosen, latest)
 

@@ -9,14 +9,14 @@ from typing import Any
 from fabtune.cli.percentiles import PERCENTS, in_ms, of_histogram, three_digits, times_json
 from fabtune.cli.slow_output import recorded_json
 from fabtune.cli.table import paragraph, print_json, room, table
-from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_unseen
+from fabtune.cli.unseen_output import NOTHING_COUNTED, missing_tracepoints, print_forgotten, print_unseen, time_of_rates
 from fabtune.cli.waiting_output import NOTHING_WAITS, in_s, print_waiting, waiting_json
 from fabtune.stat import (
     CountedDevice,
     DeviceInterval,
     Interval,
     Percentile,
-    SlowRequest,
+    SlowList,
     Snapshot,
     StuckList,
     StuckRequest,
@@ -50,7 +50,7 @@ def _called(interval: Interval, name: str) -> list[DeviceInterval]:
 
 
 def _busy(one: DeviceInterval) -> bool:
-    return bool(one.completed or one.device.in_flight or any(one.events.values()))
+    return bool(one.completed or one.device.in_flight or one.forgotten or any(one.events.values()))
 
 
 def label(device: CountedDevice) -> str:
@@ -85,7 +85,9 @@ def print_table(interval: Interval, devices: Sequence[DeviceInterval], latest: S
                 f"how many host{load.host} takes is not known ({load.mean_depth:.1f} in flight on average): its "
                 "hardware queues may share their commands, which debugfs does not tell here"
             )
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_ERROR_NOTE}")
+    print_forgotten(devices)
+    own = {one.device.disk: one.elapsed_ns for one in devices if one.completed}
+    paragraph(f"{time_of_rates(interval.elapsed_ns, own)} {_ERROR_NOTE}")
 
 
 def _rows(one: DeviceInterval, wide: bool) -> list[tuple[str, ...]]:
@@ -199,17 +201,18 @@ def _with_error(percentile: Percentile | None) -> str:
 
 
 def print_interval_json(
-    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, requests: Sequence[SlowRequest] | None,
+    interval: Interval, devices: Sequence[DeviceInterval], latest: Snapshot, slow: SlowList | None,
     *, one_line: bool,
 ) -> None:  # fmt: skip
     """Print the interval with stable keys, times in ms; on one line for a stream of them.
 
-    `requests` are the slowest ones, None where they were not asked for.
+    `slow` has the slowest requests, None where they were not asked for.
     """
     module = latest.module
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "counted": interval.counting,
+        "counted_s": None if interval.counted_ns is None else interval.counted_ns / 1e9,
         "vanished": interval.vanished,
         "module": {
             "version": module["version"],
@@ -222,7 +225,7 @@ def print_interval_json(
             "memory_refused": int(module["memory_refused"]),
             "untracked": int(module["untracked"]),
         },
-        "devices": [_device_json(one) | recorded_json(one, requests) for one in devices],
+        "devices": [_device_json(one) | recorded_json(one, slow) for one in devices],
         "hosts": [
             {"host": load.host, "mean_depth": load.mean_depth, "can_queue": load.can_queue}
             for load in host_loads(interval.devices)
@@ -310,7 +313,9 @@ def print_stuck(
                     "disk": one.disk, "dev": one.dev, "device": _name(one, devices),
                     "op": one.op, "sector": one.sector, "bytes": one.bytes,
                     "age_ms": None if one.age_ns is None else one.age_ns / 1e6,
-                    "state": one.state, "issue_age_ms": one.issue_age_ns / 1e6, "sent_back": one.sent_back,
+                    "state": one.state,
+                    "issue_age_ms": None if one.issue_age_ns is None else one.issue_age_ns / 1e6,
+                    "sent_back": one.sent_back,
                 }
                 for one in found.requests
             ],
@@ -331,7 +336,9 @@ def _print_requests(found: StuckList, devices: Mapping[int, CountedDevice]) -> N
         (
             in_s(one.age_ns), one.disk, one.op, str(one.sector),
             str(one.bytes), one.state.replace("_", " "),
-            f"{one.issue_age_ns / 1e9:.1f}", str(one.sent_back), _path(devices[one.id]) if one.id in devices else "",
+            "-" if one.issue_age_ns is None else in_s(one.issue_age_ns),
+            "-" if one.sent_back is None else str(one.sent_back),
+            _path(devices[one.id]) if one.id in devices else "",
         )
         for one in found.requests
     ]  # fmt: skip

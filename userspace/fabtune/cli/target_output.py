@@ -5,7 +5,7 @@ from typing import Any
 
 from fabtune.cli.percentiles import of_histogram, three_digits, times_json
 from fabtune.cli.table import paragraph, print_json, table
-from fabtune.cli.unseen_output import NOTHING_COUNTED
+from fabtune.cli.unseen_output import COUNTED_BEFORE, NOTHING_COUNTED, not_all_counted, time_of_rates
 from fabtune.stat import LunInterval, ServedOp, TargetInterval, TargetSnapshot
 from fabtune.stat.snapshot import OPS
 
@@ -24,16 +24,14 @@ _FROM_NOW_ON = (
 
 def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything: bool) -> None:
     """Print one row for each kind of command of each LUN of each session; idle ones too if `everything`."""
-    if latest.module["enabled"] != "1":
-        paragraph(NOTHING_COUNTED)
-    elif latest.module["wanted"] != "1":
-        print(f"a target's commands are not being counted: echo Y > {_SWITCH}")
-    elif latest.module["target"] != "1":
-        print("the kernel's target (LIO, target_core_mod) is not loaded: nothing is being served")
-    elif not interval.counting:
-        paragraph("Not all of this interval was counted: a target's commands were not being counted yet when it began.")
     used = interval.windows_used()
     rows = [row for one in interval.luns for row in _rows(one, used[one.lun.id], everything)]
+    if why := _why_none(latest):
+        paragraph(why)
+        if rows:
+            paragraph(COUNTED_BEFORE)
+    elif not interval.counting:
+        paragraph(not_all_counted(interval.counted_ns, "a target's commands were not being counted yet when it began"))
     lost = _lost(interval, latest)
     if not rows:
         print("no commands counted" if lost else "no commands seen")
@@ -49,7 +47,26 @@ def print_served(interval: TargetInterval, latest: TargetSnapshot, *, everything
         paragraph(sentence)
     told = any(op.ready_ms is not None for one in interval.luns for op in one.ops.values())
     parts = _TOLD if told else _FROM_NOW_ON if latest.module.get("parts") == "1" else _UNTOLD
-    paragraph(f"{interval.elapsed_ns / 1e9:.3g} s. {_NOTE} {parts}")
+    own = {
+        f"LUN {one.lun.lun} of {one.lun.initiator or 'unknown'}": one.elapsed_ns
+        for one in interval.luns
+        if any(op.completed for op in one.ops.values())
+    }
+    paragraph(f"{time_of_rates(interval.elapsed_ns, own)} {_NOTE} {parts}")
+
+
+def _why_none(latest: TargetSnapshot) -> str:
+    """Say why no command is being counted now; nothing where they are."""
+    if latest.module["enabled"] != "1":
+        return NOTHING_COUNTED
+    if latest.module["wanted"] != "1":
+        return f"a target's commands are not being counted: echo Y > {_SWITCH}"
+    if latest.module["target"] != "1":
+        return (
+            "a target's commands are not being counted now: the kernel's target (LIO, target_core_mod) is not loaded, "
+            "or its tracepoints could not be attached, which the kernel's log says and which is tried again"
+        )
+    return ""
 
 
 def _rows(one: LunInterval, window_used: int, everything: bool) -> list[tuple[str, ...]]:
@@ -111,6 +128,7 @@ def print_served_json(interval: TargetInterval, latest: TargetSnapshot, *, one_l
     data = {
         "interval_s": interval.elapsed_ns / 1e9,
         "counted": interval.counting,
+        "counted_s": None if interval.counted_ns is None else interval.counted_ns / 1e9,
         "module": {
             "version": module["version"],
             "enabled": module["enabled"] == "1",

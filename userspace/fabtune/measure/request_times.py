@@ -13,6 +13,7 @@ import attrs
 from fabtune.errors import CannotTellError, FabtuneError
 from fabtune.host import blocks, tree
 from fabtune.stat import NOT_COUNTING, Histogram, Snapshot, snapshot
+from fabtune.stat.coverage import coverage
 from fabtune.stat.interval import diff
 
 _OPS = ("read", "write")
@@ -61,7 +62,10 @@ class RequestTimes:
     def sample(self, disks: Sequence[str], at_s: float) -> None:
         """Read if it is time.  Raises CannotTellError where fabstat tells nothing."""
         if at_s >= self._next_s:
-            self._readings.append(_read(disks))
+            now = _read(disks)
+            if self._readings and not coverage(self._readings[-1].fabstat, now.fabstat).whole:
+                raise CannotTellError(f"{_UNTOLD}: fabstat was switched off for a while (enabled=N)")
+            self._readings.append(now)
             self._next_s = at_s + self._every_s
 
     def blocks(self) -> list[dict[str, DiskTimes]]:

@@ -14,6 +14,7 @@ from fabtune.measure import counters
 from fabtune.measure.target import Target
 from fabtune.model.runrecord import HangingRequest, Readings, Sample, Stuck
 from fabtune.stat import NOT_COUNTING, Snapshot, StuckRequest, diff, parse, snapshot, stuck
+from fabtune.stat.coverage import coverage
 from fabtune.stat.snapshot import read_file, words
 
 # With hundreds of LUNs a reading is large; it is then taken at the ends of the step alone.
@@ -97,7 +98,7 @@ class Watch:
         disk = self._target.disk or ""
         texts = [only_disks(text, (disk,)) for _, text in self._readings]
         parsed = [parse(text) for text in texts]
-        if not all(one.counting for one in parsed):
+        if not all(coverage(*pair).whole for pair in zip(parsed, parsed[1:], strict=False)):
             return None
         for (taken, _), before, after in zip(self._readings[1:], parsed, parsed[1:], strict=False):
             taken.update(_figures(before, after, disk))

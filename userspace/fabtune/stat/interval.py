@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from fabtune.errors import InputError
+from fabtune.stat.coverage import coverage, coverage_since_load
 from fabtune.stat.histogram import Histogram, Percentile
 from fabtune.stat.snapshot import (
     HELD_EVENTS,
@@ -100,14 +101,16 @@ class DeviceInterval:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """All devices between two readings; `counting` tells whether requests were being counted at both.
+    """All devices between two readings; `counting` tells whether requests were being counted all the time.
 
+    `counted_ns` is for how long, at its end, they were without a break; None where an older module does not tell.
     `vanished` went meanwhile and are not in the second reading any more: of those that are gone the module keeps 16.
     """
 
     elapsed_ns: int
     devices: tuple[DeviceInterval, ...]
-    counting: bool = True
+    counting: bool
+    counted_ns: int | None
     vanished: int = 0
 
     def device(self, disk: str) -> DeviceInterval:
@@ -132,7 +135,8 @@ def diff(before: Snapshot, after: Snapshot) -> Interval:
     devices = tuple(_subtract(device, earlier.get(device.id), modulus_ns) for device in after.devices)
     kept = {device.id for device in after.devices}
     vanished = sum(one.state != "gone" and one.id not in kept for one in before.devices)
-    return Interval(after.time_ns - before.time_ns, devices, before.counting and after.counting, vanished)
+    counted = coverage(before, after)
+    return Interval(after.time_ns - before.time_ns, devices, counted.whole, counted.last_ns, vanished)
 
 
 def check_order(before: Taken, after: Taken) -> None:
@@ -144,9 +148,13 @@ def check_order(before: Taken, after: Taken) -> None:
 
 
 def since_seen(snapshot: Snapshot) -> Interval:
-    """Return everything counted since the module was loaded; each device since its first request."""
+    """Return everything counted since the module was loaded, of each device since its first request.
+
+    Raises InputError.
+    """
     devices = tuple(_subtract(device, None, snapshot.depth_modulus_ns) for device in snapshot.devices)
-    return Interval(snapshot.time_ns - snapshot.loaded_ns, devices)
+    counted = coverage_since_load(snapshot)
+    return Interval(snapshot.time_ns - snapshot.loaded_ns, devices, counted.whole, counted.last_ns)
 
 
 def increases(before: Mapping[str, int], after: Mapping[str, int], who: str, *, torn: bool = False) -> dict[str, int]:
@@ -217,7 +225,23 @@ def _told(one: CountedDevice) -> dict[str, Op]:
 
     The module's own no_histogram counts all kinds of times together, and an earlier one device times alone.
     """
-    return {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
+    told = {name: _with_lacking(op, one.torn) for name, op in one.ops.items()}
+    if not one.events.get(_MAY_SHRINK):
+        return told
+    return {name: replace(op, details=_details_with_lacking(op, one.torn)) for name, op in told.items()}
+
+
+def _details_with_lacking(op: Op, torn: int) -> dict[str, Histogram]:
+    """Return the details of an op with how many each may lack at most.
+
+    The module counts in no other place how many it was to record; what ended before it was asked to is in none either.
+    """
+    sized = sum(recorded.count for name, recorded in op.details.items() if name != "wait")
+    found = {}
+    for name, recorded in op.details.items():
+        short = op.completed - (recorded.count if name == "wait" else sized)
+        found[name] = replace(recorded, lacking=short) if short > torn else recorded
+    return found
 
 
 def _with_lacking(op: Op, torn: int) -> Op:

@@ -56,10 +56,25 @@ def _why_not(interval: Interval, disk: str) -> str:
         return f"the saved readings have no such disk; they have: {', '.join(counted) or 'none'}"
     if not blocks.directory(disk).exists():
         return f"no such block device here; fabstat has seen requests on: {', '.join(counted) or 'none'}"
-    below = _below(disk) & set(counted)
-    if not below:
+    there = _counted_below(interval, disk)
+    if not there:
         return ""
-    return f"{disk} passes requests on to the disks below it, and fabstat counts them there: {', '.join(sorted(below))}"
+    return f"{disk} passes requests on to the disks below it, and fabstat counts them there: {', '.join(there)}"
+
+
+def _counted_below(interval: Interval, disk: str) -> list[str]:
+    """Return which of the counted disks `disk` is built on, those that are paths of what it is built on as such."""
+    below, found = _below(disk), set()
+    for one in interval.devices:
+        if one.device.state == "gone":
+            continue
+        name, head = one.device.disk, head_above(one.device)
+        if name in below:
+            found.add(name)
+        elif head in below:
+            # sysfs knows nothing below NVMe's multipath disk, which has no queue to be counted.
+            found.add(f"{name} (path of {head})")
+    return sorted(found)
 
 
 def _below(disk: str) -> set[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from fabtune.errors import FabtuneError, InputError
+from fabtune.stat.coverage import coverage, coverage_since_load
 from fabtune.stat.histogram import Histogram
 from fabtune.stat.interval import check_order, increases
 from fabtune.stat.snapshot import (
@@ -124,11 +125,15 @@ class LunInterval:
 
 @dataclass(frozen=True, slots=True)
 class TargetInterval:
-    """All LUNs of all sessions between two readings; `counting` tells whether commands were counted at both."""
+    """All LUNs of all sessions between two readings; `counting` tells whether commands were counted all the time.
+
+    `counted_ns` is as in fabtune.stat.interval.Interval.
+    """
 
     elapsed_ns: int
     luns: tuple[LunInterval, ...]
     counting: bool
+    counted_ns: int | None
 
     def windows_used(self) -> dict[int, int]:
         """Return by LUN's id how many commands its session has at the target now, of all of the session's LUNs."""
@@ -176,13 +181,18 @@ def target_diff(before: TargetSnapshot, after: TargetSnapshot) -> TargetInterval
     check_order(before, after)
     earlier = {lun.id: lun for lun in before.luns}
     luns = tuple(_subtract(lun, earlier.get(lun.id)) for lun in after.luns)
-    return TargetInterval(after.time_ns - before.time_ns, luns, before.counting and after.counting)
+    counted = coverage(before, after)
+    return TargetInterval(after.time_ns - before.time_ns, luns, counted.whole, counted.last_ns)
 
 
 def served_since_seen(snapshot: TargetSnapshot) -> TargetInterval:
-    """Return everything served since the module was loaded; each LUN of a session since its first command."""
+    """Return everything served since the module was loaded, of each LUN of a session since its first command.
+
+    Raises InputError.
+    """
     luns = tuple(_subtract(lun, None) for lun in snapshot.luns)
-    return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns, snapshot.counting)
+    counted = coverage_since_load(snapshot)
+    return TargetInterval(snapshot.time_ns - snapshot.loaded_ns, luns, counted.whole, counted.last_ns)
 
 
 def _session(lun: ServedLun) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The slowest requests of each device since it was first seen: the module's file ``slowest``."""
+"""The slowest requests of each device while the parameter detail was on: the module's file ``slowest``."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +40,10 @@ class SlowList:
 
     time_ns: int
     requests: tuple[SlowRequest, ...]
+
+    def age_ns(self, request: SlowRequest) -> int:
+        """Return how long before the list was read `request` was first issued."""
+        return max(0, self.time_ns - request.time_ns)
 
 
 def slowest(directory: Path = DIRECTORY) -> SlowList | None:

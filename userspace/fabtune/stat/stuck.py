@@ -10,6 +10,8 @@ from fabtune.stat.snapshot import DIRECTORY, name_of, parse_list, read_file
 FORMAT_VERSION = 1
 # A request of unknown age is looked for again after this long: at the first look it may just have been ending.
 _AGAIN_S = 0.1
+# The states of requests of which the module has seen all.
+_IN_BOOKS = ("in_flight", "sent_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +19,10 @@ class StuckRequest:
     """One request.  `age_ns` counts from its first issue or refusal, `issue_age_ns` from its last issue.
 
     `state` is ``in_flight``, ``sent_back`` while it waits to be issued again, ``before_load`` for one that the driver
-    had before the module looked, or ``untracked`` for one that there was no memory for; `issue_age_ns` is 0 but for
+    had before the module looked, or ``untracked`` for one that there was no memory for; `issue_age_ns` is None but for
     the first.  Of the last two `age_ns` counts from the moment when the request was made, None: the kernel does not
     know it.  `id` is the Device's, 0 for one that is not counted yet.  `sent_back` is how often it was refused or
-    sent back.
+    sent back, None of the last two, whose begin nobody saw.
     """
 
     id: int
@@ -31,8 +33,8 @@ class StuckRequest:
     bytes: int  # noqa: A003
     age_ns: int | None
     state: str
-    issue_age_ns: int
-    sent_back: int
+    issue_age_ns: int | None
+    sent_back: int | None
 
     @property
     def known_age_s(self) -> float:
@@ -81,9 +83,11 @@ def _list(head: dict[str, str], requests: list[dict[str, str]]) -> StuckList:
 
 
 def _request(record: dict[str, str]) -> StuckRequest:
-    known = record["age_ns"] != "0" or record["state"] in ("in_flight", "sent_back")
+    state, in_books = record["state"], record["state"] in _IN_BOOKS
+    known = record["age_ns"] != "0" or in_books
     return StuckRequest(
         id=int(record["id"]), disk=name_of(record["disk"]), dev=record["dev"], op=record["op"],
         sector=int(record["sector"]), bytes=int(record["bytes"]), age_ns=int(record["age_ns"]) if known else None,
-        state=record["state"], issue_age_ns=int(record["issue_age_ns"]), sent_back=int(record["sent_back"]),
+        state=state, issue_age_ns=int(record["issue_age_ns"]) if state == "in_flight" else None,
+        sent_back=int(record["sent_back"]) if in_books else None,
     )  # fmt: skip

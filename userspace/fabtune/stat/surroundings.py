@@ -9,12 +9,17 @@ from fabtune.stat.stack import head_above
 
 
 def nr_requests(device: CountedDevice) -> int | None:
-    """Return how many requests the block queue of `device` has, None where that is not known."""
+    """Return how many requests the block queue of `device` has, None where that is not known, or in the limit already.
+
+    To read it takes a lock of the queue's, which whoever sets another scheduler holds, on kernels before 6.16, until
+    the queue is empty: on a disk that hangs, for ever.  So it is read for a module alone that does not know it.
+    """
     if device.around is not None:
         return device.around.nr_requests
     # The name of one that is gone may be another's by now.
-    place = blocks.directory(device.disk) / "queue/nr_requests"
-    return None if device.state == "gone" else tree.whole(tree.read_text(place))
+    if device.follows_limit or device.state == "gone":
+        return None
+    return tree.whole(tree.read_text(blocks.directory(device.disk) / "queue/nr_requests"))
 
 
 def with_around(reading: Snapshot) -> str:
