@@ -26,6 +26,7 @@ from fabtune.model.judgement import Verdict
 from fabtune.tune import owed, signals
 from fabtune.tune.far_end import FarEnd, RefusedThereError
 from fabtune.tune.lift import is_named
+from fabtune.tune.saved_plan import HostChangedError
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
@@ -69,6 +70,8 @@ class Climb:
     not_tried: list[str] = attrs.field(factory=list)
     # What a target that was not named may have left.
     at_target: AtTarget = attrs.field(factory=AtTarget)
+    # Whether the last step was not written, as this host or the target's had changed since it was planned.
+    host_changed: bool = False
 
     @property
     def take_back(self) -> list[str]:
@@ -174,7 +177,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
-            if (taken := _taken(step)) is None:
+            if (taken := _taken(found, step, progress)) is None:
+                now = found.last
                 continue
             climbed, after = taken
             found.steps.append(climbed)
@@ -200,14 +204,30 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             found.ended = found.why_no_more
 
 
-def _taken(step: TuningStep) -> tuple[Climbed, View] | None:
-    """Take a step; None where others came before it at the target's host since it was planned."""
+def _taken(found: Climb, step: TuningStep, progress: Callable[[str], None]) -> tuple[Climbed, View] | None:
+    """Take a step; None where it is to be planned anew.
+
+    Others came before it at the target's host, or a host changed by itself: then `found.last` is a look since, but
+    where that comes twice in a row it is not waited for any longer.
+    """
     try:
-        return step.take()
-    except RefusedThereError:
-        if not step.witness.changed_there():
+        taken = step.take()
+    except (HostChangedError, RefusedThereError) as error:
+        if step.witness.changed_there():
+            return None
+        if not isinstance(error, HostChangedError):
             raise
+        if found.host_changed:
+            raise HostChangedError(
+                f"the host changed twice between the plan of a step and its write, last: {error.changes}; tune again "
+                "when its sessions and values stay as they are"
+            ) from error
+        found.host_changed = True
+        progress(f"the host has changed since the step was planned: {error.changes}; planning anew ...")
+        found.last = step.look_again()
         return None
+    found.host_changed = False
+    return taken
 
 
 def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> None:

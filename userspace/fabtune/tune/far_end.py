@@ -166,18 +166,23 @@ class FarEnd:
     def apply(self, plan: SavedPlan, within_s: float) -> tuple[str, list[Row]]:
         """Write `plan`; return what was written, and its transaction: it goes back after `within_s` unless confirmed.
 
-        Raises FabtuneError, after which `take_back` sees to what may have been written: RefusedThereError where the
-        host has answered.
+        Raises FabtuneError, after which `take_back` sees to what may have been written: where the host has answered
+        RefusedThereError, HostChangedError where it is not as planned for.
         """
         words = ["apply", "--plan", "-", "--yes", "--json", "--confirm-within", f"{within_s:.0f}s"]
         self._lost = False
         try:
-            said = self._ask([*words, "--note", self._mark], _APPLIED, saved_plan.plan_text(plan))
+            done = self._run([*words, "--note", self._mark], saved_plan.plan_text(plan))
         except (_LostError, KeyboardInterrupt):
             self._lost = True
             raise
         except FabtuneError as error:
             raise RefusedThereError(str(error)) from error
+        if done.status not in _APPLIED:
+            refused = HostChangedError if done.status == ExitCode.DRIFT else RefusedThereError
+            # On stdout stands the same as a document.
+            raise refused(f"{self.host}: {_why(replace(done, stdout=''))}")
+        said = done.stdout
         wrote = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host)
         name = wrote.transaction or ""
         self._seen.add(name)
