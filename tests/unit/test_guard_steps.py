@@ -115,7 +115,25 @@ def test_of_several_steps_the_one_for_the_farthest_session_is_followed(there: Pa
     step(40, "1gbit", _RMEM)
     step(5, "1gbit", _PROBING)
     connect((1, 80.0), NEAR)
-    assert [one.partition(":")[0] for one in told()] == ["path-moved", "followed"] and most(there) == 20_000_000
+    found = [one.partition(":")[0] for one in told()]
+    # What it was followed to is what is watched by then.
+    assert found == ["watched", "path-moved", "followed", "watched"] and most(there) == 20_000_000
+
+
+def test_of_several_steps_it_is_told_once_whose_path_is_watched_and_whose_is_not(there: Path, connect: Connect) -> None:
+    """Of the near one, which moved to 90 ms, nothing was told, nor that nothing would be."""
+    step(40, "1gbit", _RMEM)
+    step(5, "1gbit", _PROBING)
+    connect(FAR, (2, 90.0))
+    (one,) = (one for one in looked(Guard(heal=True), 6) if one.kind != "drift")
+    assert (one.kind, one.grade) == ("watched", "notice")
+    assert "40.0 ms (10.2.0.101 to 10.2.0.1)" in one.text and "not 5.0 ms (10.2.0.101 to 10.2.0.2)" in one.text
+    paths = [(path["planned_rtt_ms"], path["ends"]) for path in [one.about, *one.about["not_watched"]]]
+    assert paths == [
+        (rtt_ms, [{"local": "10.2.0.101", "remote": f"10.2.0.{end}"}]) for end, rtt_ms in ((1, 40), (2, 5))
+    ]
+    # A line of JSON can be made of it.
+    assert json.dumps(one.as_json())
 
 
 def test_a_newer_step_for_the_same_session_stands_for_the_older_one(there: Path, connect: Connect) -> None:
