@@ -22,10 +22,8 @@ def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
 
 def left_out(step: Transaction, known: Sequence[Transaction]) -> list[Transaction]:
     """Return the steps for sessions of other paths in whose place `planned_for` has `step`, none beside an apply."""
-    beside = next((each for each in _by_plan(known) if step.name in [one.name for one in each]), [])
-    if not all(map(is_step, beside)):
-        return []
-    return [one for one in _newest(beside) if not lifted_by(one) <= lifted_by(step)]
+    groups = [each for each in _by_plan(known) if step in each and all(map(is_step, each))]
+    return [one for each in groups for one in _newest(each) if not lifted_by(one) <= lifted_by(step)]
 
 
 def _by_plan(known: Sequence[Transaction]) -> list[list[Transaction]]:
