@@ -33,6 +33,7 @@ from fabtune.why.limiters.line import COMPETING
 AT_THE_BOUND, NOTHING_LEFT = "at the bound", "nothing left that settings lift"
 NO_MORE_STEPS = "as many steps as --steps allows were taken, and more may help"
 NOT_TRIED = "nothing left that settings lift without new connections, and none can be made in place"
+NOT_PLANNED = "nothing left that settings lift, but for what could not be planned"
 # Where only the target, which was not named, has something left.
 NOTHING_HERE = "nothing left at this end"
 NOT_TRIED_HERE = f"{NOTHING_HERE} without new connections, and none can be made in place"
@@ -87,7 +88,7 @@ class Climb:
         if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
             return ExitCode.DONE
         here = self.ended == NOTHING_HERE and bool(self.at_target.tunables)
-        if here or self.ended in (NOT_TRIED, NOT_TRIED_HERE):
+        if here or self.ended in (NOT_TRIED, NOT_TRIED_HERE, NOT_PLANNED):
             return ExitCode.FAILED
         told = self.steps or any(map(is_named, self.last.ways))
         return ExitCode.DONE if told and not self._untold else ExitCode.CANNOT_TELL
@@ -110,6 +111,8 @@ class Climb:
             return UNDECIDED
         if self.last.at_the_bound:
             return AT_THE_BOUND
+        if self.learnt.no_step and not self.not_tried:
+            return NOT_PLANNED
         if self.at_target.remark:
             return NOT_TRIED_HERE if self.not_tried else NOTHING_HERE
         return NOT_TRIED if self.not_tried else NOTHING_LEFT
