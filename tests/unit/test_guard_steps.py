@@ -134,6 +134,21 @@ def test_of_several_steps_it_is_told_once_whose_path_is_watched_and_whose_is_not
     assert paths == [(40, ends[0]), (5, ends[1])]
 
 
+@pytest.mark.parametrize(("alone", "becomes"), [(True, 2_500_000), (False, 10_000_000)])
+def test_a_value_is_not_lowered_where_a_step_for_another_session_may_need_it(
+    there: Path, connect: Connect, alone: bool, becomes: int
+) -> None:
+    """All sessions have the buffer: the other one's of 30 ms needed three times of what was left of it."""
+    connect(FAR, (2, 30.0))
+    step(40, "1gbit", _RMEM)
+    if not alone:
+        step(30, "1gbit", _PROBING)
+    guard = Guard(heal=True)
+    looked(guard, 6)
+    connect((1, 10.0), (2, 30.0))
+    assert "path-moved" in kinds(looked(guard, 6)) and most(there) == becomes
+
+
 def test_a_newer_step_for_the_same_session_stands_for_the_older_one(there: Path, connect: Connect) -> None:
     step(40, "1gbit", _RMEM)
     connect((1, 20.0), NEAR)

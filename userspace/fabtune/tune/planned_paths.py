@@ -22,7 +22,8 @@ def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
 
 def left_out(step: Transaction, known: Sequence[Transaction]) -> list[Transaction]:
     """Return the steps for sessions of other paths in whose place `planned_for` has `step`, none beside an apply."""
-    groups = [each for each in _by_plan(known) if step in each and all(map(is_step, each))]
+    # By name: what was read of it before may be less than is known by now.
+    groups = [each for each in _by_plan(known) if step.name in {one.name for one in each} and all(map(is_step, each))]
     return [one for each in groups for one in _newest(each) if not lifted_by(one) <= lifted_by(step)]
 
 
