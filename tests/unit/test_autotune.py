@@ -15,9 +15,10 @@ from tuned_looks import ASKED, Make, climber, lost_after, no_path, nobody, paced
 from fabtune.autotune import climb as climbing
 from fabtune.autotune import moved, wanted
 from fabtune.autotune import step as stepping
-from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOTHING_LEFT, UNDECIDED, climb
+from fabtune.autotune.climb import AT_THE_BOUND, INTERRUPTED, NO_MORE_STEPS, NOT_PLANNED, NOTHING_LEFT, UNDECIDED, climb
 from fabtune.autotune.goal import Aim, Goal, JudgedStep
 from fabtune.autotune.learnt import Learnt
+from fabtune.autotune.tuned_ends import NoStepError
 from fabtune.autotune.view import View
 from fabtune.cli import autotune as cli
 from fabtune.cli import table
@@ -351,3 +352,16 @@ def test_undecided_is_what_might_have_been_worth_keeping(
     )
     assert first is not None
     assert JudgedStep(first, second, second).undecided(goal) == undecided
+
+
+def test_a_tune_that_could_plan_no_step_says_so_and_ends_with_1(climber: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that nothing was left that settings lift, and ended with 0."""
+
+    def plan(*_: object) -> list[object]:
+        raise NoStepError("initiator", "left alone at the initiator: a.tunable: the round trip is not seen")
+
+    climber([seen(10, "receive-window")])
+    monkeypatch.setattr(stepping.TuningStep, "_rows", plan)
+    found = climb(ASKED, nobody)
+    assert (found.steps, found.ended, found.exit_code) == ([], NOT_PLANNED, ExitCode.FAILED)
+    assert [one for one in found.remarks if one.startswith("left alone at the initiator: a.tunable")]

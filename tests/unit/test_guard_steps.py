@@ -115,7 +115,38 @@ def test_of_several_steps_the_one_for_the_farthest_session_is_followed(there: Pa
     step(40, "1gbit", _RMEM)
     step(5, "1gbit", _PROBING)
     connect((1, 80.0), NEAR)
-    assert [one.partition(":")[0] for one in told()] == ["path-moved", "followed"] and most(there) == 20_000_000
+    found = [one.partition(":")[0] for one in told()]
+    # What it was followed to is what is watched by then.
+    assert found == ["watched", "path-moved", "followed", "watched"] and most(there) == 20_000_000
+
+
+def test_of_several_steps_it_is_told_once_whose_path_is_watched_and_whose_is_not(there: Path, connect: Connect) -> None:
+    """Of the near one, which moved to 90 ms, nothing was told, nor that nothing would be."""
+    step(40, "1gbit", _RMEM)
+    step(5, "1gbit", _PROBING)
+    connect(FAR, (2, 90.0))
+    (one,) = (one for one in looked(Guard(heal=True), 6) if one.kind != "drift")
+    assert (one.kind, one.grade) == ("watched", "notice")
+    assert "40.0 ms (10.2.0.101 to 10.2.0.1)" in one.text and "not 5.0 ms (10.2.0.101 to 10.2.0.2)" in one.text
+    line = json.loads(json.dumps(one.as_json()))
+    paths = [(path["planned_rtt_ms"], path["ends"]) for path in [line, *line["not_watched"]]]
+    ends = [[{"local": "10.2.0.101", "remote": f"10.2.0.{number}"}] for number in (1, 2)]
+    assert paths == [(40, ends[0]), (5, ends[1])]
+
+
+@pytest.mark.parametrize(("alone", "becomes"), [(True, 2_500_000), (False, 10_000_000)])
+def test_a_value_is_not_lowered_where_a_step_for_another_session_may_need_it(
+    there: Path, connect: Connect, alone: bool, becomes: int
+) -> None:
+    """All sessions have the buffer: the other one's of 30 ms needed three times of what was left of it."""
+    connect(FAR, (2, 30.0))
+    step(40, "1gbit", _RMEM)
+    if not alone:
+        step(30, "1gbit", _PROBING)
+    guard = Guard(heal=True)
+    looked(guard, 6)
+    connect((1, 10.0), (2, 30.0))
+    assert "path-moved" in kinds(looked(guard, 6)) and most(there) == becomes
 
 
 def test_a_newer_step_for_the_same_session_stands_for_the_older_one(there: Path, connect: Connect) -> None:

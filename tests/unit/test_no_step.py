@@ -25,13 +25,14 @@ from fabtune.autotune.view import View
 from fabtune.autotune.wanted import Wanted
 from fabtune.backends import record
 from fabtune.catalog.tunable import shipped_catalog
+from fabtune.cli.main import main
 from fabtune.errors import ExitCode, FabtuneError
 from fabtune.facts.host_snapshot import HostSnapshot
 from fabtune.host import portal_options
 from fabtune.host.portal_options import Options
 from fabtune.host.run import Ended
 from fabtune.model.observation import ENDS, INITIATOR, TARGET
-from fabtune.tune import reconnect, saved_plan
+from fabtune.tune import path_choice, reconnect, saved_plan
 from fabtune.tune.far_end import FarEnd
 from fabtune.tune.lift import Reason
 from fabtune.tune.request import plan_for, request
@@ -134,13 +135,38 @@ def rdma(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_profile_needs_an_unseen_round_trip_for_is_no_step_and_the_next_one_is_taken(
     host: Path, chosen: Next
 ) -> None:
-    """It ended with exit 2, and asked for --rtt, which tune does not have."""
+    """It ended with exit 2, and asked for --rtt, which tune does not have; then nothing said how to go on."""
     spoil(host, "node.session.iscsi.ImmediateData", "No")
     steps = [against(name, (f"iscsi.{name}",), None, "lan") for name in ("queue_depth", "immediate_data")]
     step, said = chosen(steps)
     assert step and step.limiters == ("immediate_data",)
     (why,) = [one for one in said if one.startswith("left alone")]
-    assert why.startswith("left alone at the initiator: iscsi.queue_depth: the round trip") and "--rtt" not in why
+    assert why.startswith("left alone at the initiator: iscsi.queue_depth: the round trip")
+    assert "`fabtune plan lan --role initiator --rtt TIME --rate RATE --only iscsi.queue_depth --out FILE`" in why
+    words = [
+        "plan",
+        "lan",
+        "--role",
+        "initiator",
+        "--rtt",
+        "20ms",
+        "--rate",
+        "1gbit",
+        "--only",
+        "iscsi.queue_depth",
+        "--out",
+        "-",
+    ]
+    assert main(words) == ExitCode.DONE
+
+
+@pytest.mark.usefixtures("rdma")
+def test_where_no_nic_tells_the_rate_it_is_that_which_is_said_to_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was said of a round trip that was seen that it was not."""
+    monkeypatch.setattr(path_choice, "fastest_nic_bit_per_s", lambda _: None)
+    share = Share("depth", 1.0, "", lifts=("iscsi.queue_depth",), ends=ENDS, profile="lan")
+    with pytest.raises(NoStepError, match="the line's rate is not known, .*; give it by --rate$"):
+        NearEnd(INITIATOR, "").plan(Lifting(Reason("lan", None, (), (share,), (), _RTT_MS), _RTT_MS, estimated=True))
 
 
 def test_what_a_target_elsewhere_needs_a_round_trip_for_is_no_step_either(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +177,9 @@ def test_what_a_target_elsewhere_needs_a_round_trip_for_is_no_step_either(monkey
     reason = against("send-buffer", ("tcp.wmem_max",), None).reason
     with pytest.raises(NoStepError, match="^target.example: left alone at the target: tcp.wmem_max: the") as caught:
         AwayTarget(far).plan(Lifting(reason, None, estimated=True))
-    assert "--rtt" not in str(caught.value)
+    assert "on target.example `fabtune plan wan --role target --rtt TIME --rate RATE --only tcp.wmem_max" in str(
+        caught.value
+    )
     # What was told is not missing.
     with pytest.raises(FabtuneError, match=said):
         AwayTarget(far).plan(Lifting(reason, _RTT_MS, estimated=True))

@@ -30,17 +30,20 @@ class Far:
 
     def __init__(self, acts: list[str]) -> None:
         self.acts, self.journal = acts, {"old": "in force"}
-        self.meanwhile: list[Callable[[], None]] = []
+        # After how many acts its history was asked for.
+        self.histories: list[int] = []
 
     def check(self) -> None:
         self.acts.append("check")
 
-    def wait_for_others(self, progress: Callable[[str], None]) -> None:
+    def wait_for_others(self, progress: Callable[[str], None]) -> dict[str, str]:
         self.acts.append("wait")
         # Whoever is waited for keeps his step, or takes it back.
         self.journal = {name: state.replace("unconfirmed", "taken back") for name, state in self.journal.items()}
+        return self.others()
 
     def others(self) -> dict[str, str]:
+        self.histories.append(len(self.acts))
         return dict(self.journal)
 
 
@@ -75,6 +78,15 @@ def test_others_are_waited_for_before_the_first_look_and_before_each_step(
 ) -> None:
     tuned(monkeypatch, far, climber([LOW, FULL]), {})
     assert far.acts[:7] == ["check", "wait", "look", "wait", "write", "look", "keep"]
+
+
+def test_before_a_step_on_quiet_ground_its_history_is_asked_for_once(
+    far: Far, climber: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What says that nobody is waited for says what they have changed, too: a second answer took another ssh."""
+    tuned(monkeypatch, far, climber([LOW, FULL]), {})
+    look, write = far.acts.index("look") + 1, far.acts.index("write")
+    assert len([acts for acts in far.histories if look < acts <= write]) == 1
 
 
 def test_a_step_is_not_judged_against_a_look_at_what_another_host_tried(

@@ -29,7 +29,7 @@ _MEANS = {
     ExitCode.DONE: "Done; in sync; no regression.",
     ExitCode.FAILED: "Failed; what apply had written until then is restored.",
     ExitCode.USAGE: "Bad usage or bad input.",
-    ExitCode.DRIFT: "Drift or a regression was found; or the host is not as it was when a plan was saved.",
+    ExitCode.DRIFT: "Drift or a regression was found; or a host is not as it was when a plan was made.",
     ExitCode.NEEDS_ACTION: "Done, but something still needs a re-login, a reload or a reboot; it is listed.",
     ExitCode.CANNOT_TELL: "Cannot tell: the figures are too uncertain, or not all could be read.",
     ExitCode.INTERRUPTED: "Interrupted; what apply had written until then is restored.",

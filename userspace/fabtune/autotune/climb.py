@@ -26,12 +26,14 @@ from fabtune.model.judgement import Verdict
 from fabtune.tune import owed, signals
 from fabtune.tune.far_end import FarEnd, RefusedThereError
 from fabtune.tune.lift import is_named
+from fabtune.tune.saved_plan import HostChangedError
 from fabtune.why.limiters.congestion import LOSS
 from fabtune.why.limiters.line import COMPETING
 
 AT_THE_BOUND, NOTHING_LEFT = "at the bound", "nothing left that settings lift"
 NO_MORE_STEPS = "as many steps as --steps allows were taken, and more may help"
 NOT_TRIED = "nothing left that settings lift without new connections, and none can be made in place"
+NOT_PLANNED = "nothing left that settings lift, but for what could not be planned"
 # Where only the target, which was not named, has something left.
 NOTHING_HERE = "nothing left at this end"
 NOT_TRIED_HERE = f"{NOTHING_HERE} without new connections, and none can be made in place"
@@ -69,6 +71,8 @@ class Climb:
     not_tried: list[str] = attrs.field(factory=list)
     # What a target that was not named may have left.
     at_target: AtTarget = attrs.field(factory=AtTarget)
+    # Whether the last step was not written, as this host or the target's had changed since it was planned.
+    host_changed: bool = False
 
     @property
     def take_back(self) -> list[str]:
@@ -84,7 +88,7 @@ class Climb:
         if any(one.kept for one in self.steps) or self.ended == AT_THE_BOUND:
             return ExitCode.DONE
         here = self.ended == NOTHING_HERE and bool(self.at_target.tunables)
-        if here or self.ended in (NOT_TRIED, NOT_TRIED_HERE):
+        if here or self.ended in (NOT_TRIED, NOT_TRIED_HERE, NOT_PLANNED):
             return ExitCode.FAILED
         told = self.steps or any(map(is_named, self.last.ways))
         return ExitCode.DONE if told and not self._untold else ExitCode.CANNOT_TELL
@@ -107,6 +111,8 @@ class Climb:
             return UNDECIDED
         if self.last.at_the_bound:
             return AT_THE_BOUND
+        if self.learnt.no_step and not self.not_tried:
+            return NOT_PLANNED
         if self.at_target.remark:
             return NOT_TRIED_HERE if self.not_tried else NOTHING_HERE
         return NOT_TRIED if self.not_tried else NOTHING_LEFT
@@ -174,7 +180,8 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
         if step and len(found.steps) == asked.most_steps:
             found.ended = NO_MORE_STEPS
         elif step:
-            if (taken := _taken(step)) is None:
+            if (taken := _taken(found, step, progress)) is None:
+                now = found.last
                 continue
             climbed, after = taken
             found.steps.append(climbed)
@@ -200,14 +207,30 @@ def _take_steps(asked: ClimbAsked, found: Climb, progress: Callable[[str], None]
             found.ended = found.why_no_more
 
 
-def _taken(step: TuningStep) -> tuple[Climbed, View] | None:
-    """Take a step; None where others came before it at the target's host since it was planned."""
+def _taken(found: Climb, step: TuningStep, progress: Callable[[str], None]) -> tuple[Climbed, View] | None:
+    """Take a step; None where it is to be planned anew.
+
+    Others came before it at the target's host, or a host changed by itself: then `found.last` is a look since, but
+    where that comes twice in a row it is not waited for any longer.
+    """
     try:
-        return step.take()
-    except RefusedThereError:
-        if not step.witness.changed_there():
+        taken = step.take()
+    except (HostChangedError, RefusedThereError) as error:
+        if step.witness.changed_there():
+            return None
+        if not isinstance(error, HostChangedError):
             raise
+        if found.host_changed:
+            raise HostChangedError(
+                f"the host changed twice between the plan of a step and its write, last: {error.changes}; tune again "
+                "when its sessions and values stay as they are"
+            ) from error
+        found.host_changed = True
+        progress(f"the host has changed since the step was planned: {error.changes}; planning anew ...")
+        found.last = step.look_again()
         return None
+    found.host_changed = False
+    return taken
 
 
 def _learn(found: Climb, step: TuningStep, climbed: Climbed, after: View) -> None:

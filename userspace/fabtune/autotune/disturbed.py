@@ -74,9 +74,12 @@ class Witness:
         """Take what is there now for what was there before the look that follows."""
         self._known, self._there = _journalled(), self._others()
 
-    def changed_there(self) -> str:
-        """Return what others have written or decided at the target's host since then, '' for nothing."""
-        now = self._others()
+    def changed_there(self, now: Mapping[str, str] | None = None) -> str:
+        """Return what others have written or decided at the target's host since then, '' for nothing.
+
+        `now` is what the host has just answered, where it need not be asked once more.
+        """
+        now = self._others() if now is None else now
         changed = [name for name in {**self._there, **now} if now.get(name) != self._there.get(name)]
         return f"{self.far.host}: transaction {changed[0]}" if self.far and changed else ""
 

@@ -47,8 +47,7 @@ def on_quiet_ground(
         return now
     deadline_s = time.monotonic() + OTHERS_WAIT_S
     while True:
-        witness.far.wait_for_others(progress)
-        if not (changed := witness.changed_there()):
+        if not (changed := witness.changed_there(witness.far.wait_for_others(progress))):
             return now
         if time.monotonic() > deadline_s:
             raise FabtuneError(f"{changed}: others go on tuning that host: tune again when they are through")

@@ -38,11 +38,11 @@ from fabtune.host.sessions import live_sessions
 from fabtune.model.judgement import Verdict
 from fabtune.model.observation import INITIATOR
 from fabtune.tune import confirm, journal, pending, reconnect, relogin, signals, unconfirmed
-from fabtune.tune.far_end import FarEnd
+from fabtune.tune.far_end import FarEnd, RefusedThereError
 from fabtune.tune.lift import Reason
 from fabtune.tune.pending import RECONNECT
 from fabtune.tune.plan import Row
-from fabtune.tune.saved_plan import SavedPlan
+from fabtune.tune.saved_plan import HostChangedError, SavedPlan
 from fabtune.tune.shared_pace import spared
 
 # What a new connection has made far slower than it ever was is not looked at for longer than this.
@@ -194,8 +194,11 @@ class TuningStep:
             kept = outcome.serves(self.aim.goal) and not self.unfair
             if kept:
                 self._keep()
-        except BaseException:
-            self._take_back()
+        except BaseException as error:
+            left = self._take_back()
+            if left and isinstance(error, (HostChangedError, RefusedThereError)):
+                # Nobody is to plan anew on what is left of this step.
+                raise FabtuneError(f"{error}; {left}") from error
             raise
         if not kept:
             if left := self._take_back():

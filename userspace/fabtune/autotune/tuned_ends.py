@@ -202,11 +202,20 @@ def _path(wanted: Lifting) -> tuple[str | None, str | None]:
 
 
 def _unseen(wanted: Lifting, end: TunedEnd) -> NoStepError:
-    """Return the error that says that no connection tells the round trip by which a row's value is reckoned."""
+    """Return the error that says which part of the path is not known by which a row's value is reckoned."""
     lifts = {name for one in wanted.reason.shares if end.role in one.ends for name in one.lifts}
-    names = ", ".join(sorted(lifts or {_PAUSE}))
-    why = "the round trip is not seen, as of a session over RDMA, or of an adapter that does TCP by itself"
-    return _left_alone(names, end, f"{why}, and profile '{wanted.reason.profile}' needs it")
+    names, profile = sorted(lifts or {_PAUSE}), wanted.reason.profile
+    if wanted.rtt_ms is None:
+        only = " ".join(f"--only {name}" for name in names)
+        why = "the round trip is not seen, as of a session over RDMA, or of an adapter that does TCP by itself"
+        where = f"on {end.host} " if end.host else ""
+        how = (
+            f"for one that you know, such as by ping, {where}`fabtune plan {profile} --role {end.role} --rtt TIME "
+            f"--rate RATE {only} --out FILE` plans it, `fabtune apply --plan FILE` writes it"
+        )
+    else:
+        why, how = "the line's rate is not known, as no NIC tells its speed", "give it by --rate"
+    return _left_alone(", ".join(names), end, f"{why}, and profile '{profile}' needs it; {how}")
 
 
 def _left_alone(names: str, end: TunedEnd, why: str) -> NoStepError:

@@ -9,7 +9,7 @@ import attrs
 from fabtune.autotune.goal import Block
 from fabtune.autotune.moved import gone, in_blocks, is_connected, moving
 from fabtune.autotune.shown_line import ShownLine, blocks_sent_again, shown_line
-from fabtune.errors import FabtuneError
+from fabtune.errors import CannotTellError, FabtuneError
 from fabtune.measure.look import Look
 from fabtune.measure.request_times import RequestTimes
 from fabtune.model.observation import WAYS, Observation
@@ -91,7 +91,8 @@ class View:
     def _main(self) -> list[Judged]:
         """What each disk moved in the direction in which all together moved most."""
         found = [[one for one in self.ways if one.way == name] for name in WAYS]
-        return max(found, key=lambda ways: sum(one.bytes_per_s for one in ways))
+        # Where requests wait and nothing moves it is the one in which they do.
+        return max(found, key=lambda ways: (sum(one.bytes_per_s for one in ways), len(ways)))
 
     @property
     def at_the_bound(self) -> bool:
@@ -369,6 +370,8 @@ def see(
         raise FabtuneError(said[0] if said else f"{target_host}: it shows no end of these connections")
     ways = tuple(way for one in seen for way in judged(one))
     if not ways:
+        if gone_ones := [one for one in seen if one.disk.went_away]:
+            raise CannotTellError("; ".join(map(words.idle, gone_ones)))
         raise nothing_moves(seen[0].device)
     rtts_s = [one.rtt_ms / 1e3 for one in seen if one.rtt_ms]
     block_s = max([_BLOCK_S, seconds / _BLOCKS, *(_BLOCK_RTTS * rtt_s for rtt_s in rtts_s)])

@@ -6,6 +6,7 @@ from another profile), the journal which of them are ours, and the plan for the 
 path did not need and the new one does is written where it is nobody's: the kernel's own default, and the profile was
 applied whole.  What the old path's plan refuses, as what another path's sessions would be held to, is no such thing.
 What a step of a `fabtune tune` wrote since came from that step's path, and may be needed for it: it is raised alone.
+So is what a step wrote that is followed itself, where there are others for sessions of other paths.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.locate import Locator
 from fabtune.tune.pending import Leave
 from fabtune.tune.plan import REFUSED, PathUnknownError, Plan, Row, has_default
-from fabtune.tune.planned_paths import is_step, planned_for
+from fabtune.tune.planned_paths import is_step, left_out, planned_for
 from fabtune.tune.request import plan_for, request
 from fabtune.tune.transaction import IN_FORCE
 
@@ -44,10 +45,14 @@ def plan_for_moved(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
     ours, of_steps = in_force(known), _OfSteps(applied, known)
     needed_then = {(row.tunable.name, row.role) for row in then.changes}
     refused_then = {place_of(row) for row in then.rows if row.state == REFUSED}
+    # What nobody watches may need as much as there is.
+    unwatched = left_out(applied, known)
 
     def follows(row: Row) -> bool:
         step = ours.get(place_of(row))
         if step is not None:
+            if unwatched and _is_less(row, step):
+                return False
             then_wanted = wanted_then.get(place_of(row))
             came_from_path = _is_same(step.wrote, then_wanted) or (
                 not _is_same(row.wanted, then_wanted) and of_steps.raises(row, step)
@@ -129,6 +134,12 @@ def _planned(applied: Transaction, rtt_ms: float) -> tuple[Plan, Facts]:
 
 def _wanted(plan: Plan) -> dict[Place, str]:
     return {place_of(row): row.wanted for row in plan.rows if row.wanted is not None}
+
+
+def _is_less(row: Row, step: Step) -> bool:
+    """Tell whether `row` wants less than `step` wrote; what is no amount is not less."""
+    amount, had = (row.tunable.amount(row.tunable.parse(text)) for text in (row.wanted or "", step.wrote))
+    return amount is not None and had is not None and amount < had
 
 
 def _is_same(wrote: str | None, wanted: str | None) -> bool:

@@ -27,13 +27,14 @@ from fabtune.guard.rate_news import of_pace, of_rate
 from fabtune.guard.remedy import put_right_by
 from fabtune.guard.round_trip import has_moved
 from fabtune.guard.seen_path import SeenPath
+from fabtune.guard.watched import of_watched
 from fabtune.host.sessions import Session
 from fabtune.host.sockets import TcpSocket
 from fabtune.model.listing import first_of
 from fabtune.tune import again, journal
 from fabtune.tune.journal import Step, Transaction
 from fabtune.tune.plan import Row
-from fabtune.tune.planned_paths import lifted_by, planned_for
+from fabtune.tune.planned_paths import left_out, lifted_by, planned_for
 from fabtune.tune.verify import Drift, verify
 
 # Values are compared so often, and at once when sessions have come or gone; none is told of oftener.
@@ -90,6 +91,8 @@ class Guard:
     _weary: set[Place] = attrs.field(factory=set)
     _journal: frozenset[tuple[str, int, int]] | None = None
     _applied: list[Transaction] = attrs.field(factory=list)
+    # Of steps alone which paths are watched, and which are not.
+    _watch: list[Told] = attrs.field(factory=list)
     # What verify found since the last publication.
     _new: Sequence[Drift] | None = None
     _healed: int = 0
@@ -130,16 +133,18 @@ class Guard:
         """Return what `planned_for` finds; files that are as they were are not read again."""
         seen = journal.files_as_they_are()
         if seen != self._journal:
-            self._applied, self._journal = planned_for(journal.transactions()), seen
+            known = journal.transactions()
+            self._applied, self._journal = planned_for(known), seen
+            self._watch = [of_watched(one, others) for one in self._applied if (others := left_out(one, known))]
         return self._applied
 
-    def _once(self, kind: str, text: str, about: Mapping[str, Figure] = _NOTHING) -> list[Told]:
+    def _once(self, kind: str, text: str, about: Mapping[str, Figure] = _NOTHING, grade: str = WARNING) -> list[Told]:
         """Return what is to be told, nothing as long as it goes on."""
         now_s = time.monotonic()
         self._met_at_s = {one: at_s for one, at_s in self._met_at_s.items() if now_s - at_s < _PASSED_S}
         goes_on = text in self._met_at_s
         self._met_at_s[text] = now_s
-        return [] if goes_on else [Told(kind, WARNING, text, about)]
+        return [] if goes_on else [Told(kind, grade, text, about)]
 
     def _look_at_values(self, sessions: Sequence[Session], progress: Callable[[str], None]) -> Iterator[Told]:
         present, now_s = tuple(sorted(one.sid for one in sessions)), time.monotonic()
@@ -233,6 +238,8 @@ class Guard:
 
     def _look_at_paths(self, around: HostSnapshot, progress: Callable[[str], None]) -> Iterator[Told]:
         planned = {_key(one): one for one in self._planned()}
+        for watched in self._watch:
+            yield from self._once(watched.kind, watched.text, watched.about, watched.grade)
         self._paths = {key: self._path_of(key, one) for key, one in planned.items()}
         found = dict[Key, list[TcpSocket]]()
         for key, applied in planned.items():

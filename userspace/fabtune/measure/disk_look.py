@@ -93,8 +93,11 @@ class DiskLook:
         )
 
     def _ways(self) -> dict[str, WaySeen]:
-        """Return both directions by the block layer's own counters."""
+        """Return both directions by the block layer's own counters, nothing of a disk that went away."""
         grown = [now - then for now, then in zip(self._end, self._begin, strict=False)]
+        if any(grown[place] < 0 for requests, sectors, _ in _FIELDS.values() for place in (requests, sectors) if grown):
+            # Another disk that has come in its place.
+            return {}
         ways = {}
         for way, (requests, sectors, spent_ms) in _FIELDS.items() if len(grown) > 10 else ():
             mean_ms = grown[spent_ms] / grown[requests] if grown[requests] else None

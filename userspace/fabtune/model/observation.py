@@ -239,6 +239,11 @@ class DiskSeen:
     in_flight: Mapping[str, int] = {}
 
     @property
+    def went_away(self) -> bool:
+        """Whether it was there when the look began and not to its end: what it had counted nobody could read then."""
+        return bool(self.samples) and not self.ways
+
+    @property
     def request_bytes(self) -> float:
         """The mean size of a request, either way; 0 where none completed."""
         completed = sum(one.completed for one in self.ways.values())

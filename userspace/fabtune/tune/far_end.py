@@ -113,13 +113,14 @@ class FarEnd:
                 f"{self.host}: found fabtune {' '.join(found)}, expected {__version__} as here; nothing was changed"
             )
 
-    def wait_for_others(self, progress: Callable[[str], None]) -> None:
+    def wait_for_others(self, progress: Callable[[str], None]) -> dict[str, str]:
         """Wait until nothing there waits to be confirmed; who is waited for is said, and at most how long.
 
-        Raises FabtuneError where that takes too long; Ctrl-C ends it at once.
+        Return what `others` would now.  Raises FabtuneError where that takes too long; Ctrl-C ends it at once.
         """
         deadline_s, told = time.monotonic() + OTHERS_WAIT_S, ""
-        while waiting := [one.named for one in self._past(at_once=True) if one.state == _UNCONFIRMED]:
+        past = self._past(at_once=True)
+        while waiting := [one.named for one in past if one.state == _UNCONFIRMED]:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise FabtuneError(
@@ -132,10 +133,15 @@ class FarEnd:
                     f"{self.host}: transaction {told} waits to be confirmed there: waiting, {left_s:.0f} s at most ..."
                 )
             time.sleep(_ASKED_EVERY_S)
+            past = self._past(at_once=True)
+        return self._others_of(past)
 
     def others(self) -> dict[str, str]:
         """Return the state of each transaction there that is not of this end.  Raises FabtuneError."""
-        return {one.transaction: one.state for one in self._past() if one.note != self._mark}
+        return self._others_of(self._past())
+
+    def _others_of(self, past: Sequence[_Past]) -> dict[str, str]:
+        return {one.transaction: one.state for one in past if one.note != self._mark}
 
     def plan(
         self, profile: str, only: Collection[str], path: Sequence[str], settings: Sequence[str], estimated: bool
@@ -160,18 +166,23 @@ class FarEnd:
     def apply(self, plan: SavedPlan, within_s: float) -> tuple[str, list[Row]]:
         """Write `plan`; return what was written, and its transaction: it goes back after `within_s` unless confirmed.
 
-        Raises FabtuneError, after which `take_back` sees to what may have been written: RefusedThereError where the
-        host has answered.
+        Raises FabtuneError, after which `take_back` sees to what may have been written: where the host has answered
+        RefusedThereError, HostChangedError where it is not as planned for.
         """
         words = ["apply", "--plan", "-", "--yes", "--json", "--confirm-within", f"{within_s:.0f}s"]
         self._lost = False
         try:
-            said = self._ask([*words, "--note", self._mark], _APPLIED, saved_plan.plan_text(plan))
+            done = self._run([*words, "--note", self._mark], saved_plan.plan_text(plan))
         except (_LostError, KeyboardInterrupt):
             self._lost = True
             raise
         except FabtuneError as error:
             raise RefusedThereError(str(error)) from error
+        if done.status not in _APPLIED:
+            refused = HostChangedError if done.status == ExitCode.DRIFT else RefusedThereError
+            # On stdout stands the same as a document.
+            raise refused(f"{self.host}: {_why(replace(done, stdout=''))}")
+        said = done.stdout
         wrote = typed.TOLERANT.read(_Wrote, printed(said, self.host), self.host)
         name = wrote.transaction or ""
         self._seen.add(name)

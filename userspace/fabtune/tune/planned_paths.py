@@ -17,19 +17,35 @@ def planned_for(known: Sequence[Transaction]) -> list[Transaction]:
     Steps of a `fabtune tune` are for the sessions alone that they lift: one stands here only where there is no apply,
     that for the longest path, and none whose sessions are not known.
     """
+    return [([one for one in each if not is_step(one)] or [_longest(each)])[-1] for each in _by_plan(known)]
+
+
+def left_out(step: Transaction, known: Sequence[Transaction]) -> list[Transaction]:
+    """Return the steps for sessions of other paths in whose place `planned_for` has `step`, none beside an apply."""
+    # By name: what was read of it before may be less than is known by now.
+    groups = [each for each in _by_plan(known) if step.name in {one.name for one in each} and all(map(is_step, each))]
+    return [one for each in groups for one in _newest(each) if not lifted_by(one) <= lifted_by(step)]
+
+
+def _by_plan(known: Sequence[Transaction]) -> list[list[Transaction]]:
+    """Return what is in force for a path that is known, by profile, end and namespace."""
     found: dict[tuple[str, tuple[str, ...], str], list[Transaction]] = {}
     for one in known:
         if one.state == IN_FORCE and one.header.rtt_ms is not None and (one.header.ends or not one.header.on_trial):
             found.setdefault((one.profile, one.header.roles, one.header.netns), []).append(one)
-    return [([one for one in each if not is_step(one)] or [_longest(each)])[-1] for each in found.values()]
+    return list(found.values())
 
 
 def _longest(steps: Sequence[Transaction]) -> Transaction:
-    """Return the step for the longest path, of those that no newer one for the same sessions stands for."""
+    return max(_newest(steps), key=lambda one: one.header.rtt_ms or 0.0)
+
+
+def _newest(steps: Sequence[Transaction]) -> list[Transaction]:
+    """Return the steps that no newer one for the same sessions stands for."""
     newest: list[Transaction] = []
     for one in steps:
         newest = [one, *(other for other in newest if not lifted_by(other) <= lifted_by(one))]
-    return max(newest, key=lambda one: one.header.rtt_ms or 0.0)
+    return newest
 
 
 def is_step(one: Transaction) -> bool:

@@ -131,9 +131,13 @@ class _PlanTable:
 
 
 class HostChangedError(FabtuneError):
-    """The host is not as it was when the plan was made; the message says in what."""
+    """A host is not as it was when the plan was made: the message says in what, and what to do, `changes` what."""
 
     exit_code = ExitCode.DRIFT
+
+    def __init__(self, text: str, changes: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.changes = "; ".join(changes) or text
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,8 @@ def resume(saved: SavedPlan, facts: Facts) -> Plan:
         told = changed[:_MOST_TOLD] + ([f"and {len(changed) - _MOST_TOLD} more"] if len(changed) > _MOST_TOLD else [])
         raise HostChangedError(
             f"the host has changed since the plan was made ({saved.made}); nothing was written; make a new plan:\n  "
-            + "\n  ".join(told)
+            + "\n  ".join(told),
+            told,
         )
     present = {(one.tunable, one.device.key): one for one in facts.readings}
     rows = []

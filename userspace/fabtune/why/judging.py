@@ -115,8 +115,11 @@ def every_limiter() -> tuple[Limiter, ...]:
 def judged(seen: Observation) -> list[Judged]:
     """Return what limits each direction of the disk that moved anything; an idle disk has none.
 
-    Of a disk on which requests wait and nothing moves, it is the directions in which they do.
+    Of a disk on which requests wait and nothing moves, it is the directions in which they do.  One that went away has
+    none: what it moved until then is not known, and its requests did not wait for what the others wait for.
     """
+    if seen.disk.went_away:
+        return []
     moved = sum(way.moved_bytes for way in seen.disk.ways.values())
     if not moved and all(one.in_flight for one in seen.disk.samples) and seen.disk.samples:
         told = _waiting_ways(seen)

@@ -92,7 +92,11 @@ def _percent(share: Share) -> str:
 
 
 def idle(seen: Observation) -> str:
-    """Return what is said of a disk on which nothing moved."""
+    """Return what is said of a disk on which nothing moved, or that went away."""
+    if seen.disk.went_away:
+        return (
+            f"{seen.device}: went away while it was looked at: cannot tell what limited it; ask again once it is there"
+        )
     waiting = max((one.in_flight for one in seen.disk.samples), default=0)
     if not seen.session.is_up:
         return f"{seen.device}: its session is {seen.session.state}; {waiting} requests wait for it"
