@@ -13,10 +13,10 @@ import latency  # noqa: E402
 CELL = latency.cells()[0]
 
 
-def way(p99_ms: float, mb_per_s: float = 10.0, ended: int = 0) -> dict[str, object]:
+def way(p99_ms: float, mb_per_s: float = 10.0, ended: int = 0, *, kept: bool = True) -> dict[str, object]:
     """What a guest says of one way, that of a tune that ended so among them."""
     failed: dict[str, object] = {"error": {"kind": "failed", "message": "nothing moves"}}
-    told: dict[str, object] = failed if ended else {"ended": "at the bound"}
+    told: dict[str, object] = failed if ended else {"ended": "at the bound", "steps": [{"kept": False}, {"kept": kept}]}
     return {
         "p50_ms": p99_ms / 2, "p99_ms": p99_ms, "requests": 600, "bytes_per_s": 1e6 * mb_per_s,
         "tune": {"exit": ended, "told": told},
@@ -39,6 +39,8 @@ def test_each_line_has_both_directions_and_one_or_several_requests_at_a_time() -
         (way(60.0), ["latency-00: tune: p99 of 60.0 ms, untouched 40.0 ms"]),
         (way(40.0, ended=1), ["latency-00: tune: tune ended with 1: nothing moves"]),
         (way(40.0, ended=5), []),
+        # What differs with nothing in force differs by chance.
+        (way(60.0, kept=False), []),
     ],
 )
 def test_short_requests_wait_no_longer_than_untouched(tuned: dict[str, object], told: list[str]) -> None:
@@ -57,7 +59,9 @@ def test_a_goal_of_short_requests_costs_a_tenth_of_the_stream_at_most() -> None:
 
 def test_what_is_kept_of_a_cell_is_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     ways = {"untouched": way(40.0), "tune": way(30.0), "untouched-again": way(41.0)}
+    del ways["untouched"]["tune"]
     row = latency.row(CELL, ways)
+    assert row["tune_kept_steps"] == 1 and "untouched_kept_steps" not in row
     assert row["tune_p99_ms"] == 30.0 and row["untouched_requests"] == 600 and row["tune_stream_mb_per_s"] == 10.0
     latency.show([(CELL, ways)])
     assert "30.0, 10.00" in capsys.readouterr().out
