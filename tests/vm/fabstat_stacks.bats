@@ -58,7 +58,7 @@ multipath_of() {
 		told=$(grep -c " refused: $(tr : , < "/sys/block/$device/dev") .*reason=host_busy" /sys/kernel/tracing/trace)
 		echo "$device: told $told of $refused"
 		# Where a CPU is taken from dm between the two, the head is told what dm itself says: rare, and on one CPU never.
-		[ "$told" -eq "$refused" ] || [ "$device" = "$head" -a "$(nproc)" -gt 1 -a "$((2 * told))" -gt "$refused" ]
+		[ "$told" -eq "$refused" ] || { [ "$device" = "$head" ] && [ "$(nproc)" -gt 1 ] && [ "$((2 * told))" -gt "$refused" ]; }
 	done
 	awk -v disk="disk=$head" '$1 == "slow" && $0 ~ disk' /sys/kernel/debug/fabstat/slowest | grep host_busy
 	expect "$disk" 'events["host_busy"] >= 20 and events["requeued_by_driver"] == events["host_busy"] and books and d.in_flight == 0'
