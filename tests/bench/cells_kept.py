@@ -135,12 +135,13 @@ def _latency(points: Sequence[Point]) -> str:
     rows = [
         (
             _line(one), one["op"], str(one["depth"]), pair(one, "p50_ms", 1), pair(one, "p99_ms", 1),
-            pair(one, "stream_mb_per_s", 2),
+            pair(one, "stream_mb_per_s", 2), str(one["tune_kept_steps"]),
         )
         for one in points
     ]  # fmt: skip
     figures = ("p50 ms", "p99 ms", "the stream's MB/s")
-    titles = ("line", "stream", "short requests at a time", *(f"{one}: untouched twice, tune" for one in figures))
+    twice = (f"{one}: untouched twice, tune" for one in figures)
+    titles = ("line", "stream", "short requests at a time", *twice, "steps kept")
     return kept_tables.table(titles, rows)
 
 
