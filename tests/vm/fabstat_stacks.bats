@@ -204,10 +204,12 @@ multipath_of() {
 	# So slow that a kernel with sanitizers is in time, too.
 	nvme_two_paths stacks 4000 memory_backed=1 cache_size=1
 	truncate -s 16M /tmp/image
-	mkfs.ext4 -q /tmp/image
+	mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /tmp/image
 	dd if=/tmp/image of=/dev/nvme0n1 bs=4M oflag=direct status=none
 	mkdir -p /tmp/journal
 	mount /dev/nvme0n1 /tmp/journal
+	# Who looks what was written there has done so before the module sees them.
+	udevadm settle
 	load_fabstat
 	dd if=/dev/zero of=/tmp/journal/file bs=4k count=1 conv=fsync status=none &
 	# The journal's last block is written when the flush before it has come back.
