@@ -77,7 +77,7 @@ def print_forgotten(devices: Sequence[DeviceInterval]) -> None:
     if lost:
         paragraph(
             "requests whose end was not seen (forgotten), because fabstat was switched off while they were under way, "
-            f"or had no memory to count it: {', '.join(_first(lost))}"
+            f"was not told of it, or had no memory to count it: {', '.join(_first(lost))}"
         )
 
 
